@@ -1,0 +1,37 @@
+"""Every label, annotation and taint of our own, in one place. The prefix is isthmus.dev/."""
+
+PREFIX = "isthmus.dev/"
+
+MANAGED_BY = PREFIX + "managed-by"
+"""On every object and cloud resource we create; the value is always OWNER. Nothing without it is touched."""
+
+OWNER = "isthmus"
+
+POOL = PREFIX + "pool"
+"""Node label: the node pool's name."""
+
+GPU_MODEL = PREFIX + "gpu-model"
+"""Node label: the catalog's GPU model, for example T4. The one label workloads select cards by, on every cloud."""
+
+EXECUTION = PREFIX + "execution"
+"""Pod label: `simulated` lets a pod land on simulated nodes; absent means it runs for real."""
+
+EXECUTION_SIMULATED = "simulated"
+
+DURATION = PREFIX + "duration"
+"""Pod annotation: how long a simulated pod takes, for example 90s."""
+
+SIMULATED_TAINT = PREFIX + "simulated"
+"""Taint key (NoSchedule) of simulated nodes."""
+
+RUN = PREFIX + "run"
+"""Label of every object of one run: the run's id."""
+
+WORKLOAD = PREFIX + "workload"
+"""Label of every object of a workload: the workload's name."""
+
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The resource name that the NVIDIA device plugin advertises."""
+
+GPU_TAINT = "nvidia.com/gpu"
+"""Taint key of GPU nodes, value `present`, NoSchedule: what GKE sets by itself and we set everywhere (case A13)."""

@@ -1,0 +1,127 @@
+"""The settings of a stack: the one place that knows their names, defaults and checks.
+
+Settings live in stacks/Pulumi.<stack>.yaml under `config`, keys prefixed `isthmus:`. There is no Autopilot setting,
+and the schema refuses unknown keys (case A05: node settings do not apply to GKE Autopilot clusters).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from isthmus.specs.cluster import NAME_PATTERN, ClusterSpec, NodePool
+from isthmus.specs.errors import InvalidSpec, NotFound
+
+CONFIG_DIR = "stacks"
+PROJECT = "isthmus"
+
+Mode = Literal["real", "simulated"]
+CloudName = Literal["aws", "gcp", "kind"]
+
+SIMULATED_PLUGIN_VERSION = "0.1.0"
+"""The provider plugin version that stands for a simulated cloud. `isthmus install` puts a plugin of that version under
+PULUMI_HOME/plugins; no published pulumi-aws or pulumi-gcp has it among those the SDKs in use can ask for."""
+
+
+class StackSettings(BaseModel):
+    """One stack: which cloud, where, which pools, and what is deployed on top."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    cloud: CloudName
+    mode: Mode = "real"
+    account: str = Field(pattern=r"^[a-z]([-a-z0-9]{4,28}[a-z0-9])$|^default$")
+    """AWS: the credentials profile. GCP: the project. A simulated account is known by the same name."""
+    region: str
+    zones: tuple[str, ...] = Field(min_length=1, max_length=6)
+    cluster_name: str = Field(default="isthmus", alias="clusterName", pattern=NAME_PATTERN)
+    kubernetes_version: str = Field(default="1.36", alias="kubernetesVersion", pattern=r"^1\.\d+$")
+    system_pool: NodePool = Field(alias="systemPool")
+    gpu_pools: tuple[NodePool, ...] = Field(default=(), alias="gpuPools")
+    samples: tuple[str, ...] = ()
+    """Names under workloads/samples that `up` itself deploys."""
+    cost_report: bool = Field(default=False, alias="costReport")
+    """Write the samples' cost comparison as a stack output and a ConfigMap."""
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster these settings ask for."""
+        return ClusterSpec(
+            name=self.cluster_name,
+            region=self.region,
+            zones=self.zones,
+            kubernetesVersion=self.kubernetes_version,
+            systemPool=self.system_pool,
+            gpuPools=self.gpu_pools,
+        )
+
+    @property
+    def provider_version(self) -> str | None:
+        """Version of the cloud's provider plugin: None is the SDK's own (real)."""
+        return SIMULATED_PLUGIN_VERSION if self.mode == "simulated" else None
+
+    @model_validator(mode="after")
+    def _cluster_valid(self) -> "StackSettings":
+        _ = self.cluster
+        if self.cost_report and not self.samples:
+            raise ValueError("costReport compares the samples: name at least one under samples")
+        return self
+
+
+def parse(values: Mapping[str, Any], *, origin: str) -> StackSettings:
+    """Settings from a plain mapping.
+
+    Args:
+        values: setting name (without the isthmus: prefix) to value, already decoded from YAML or JSON.
+        origin: what to name in an error: the file or the stack.
+
+    Raises:
+        InvalidSpec: an unknown, missing or ill-formed setting; the message names each one.
+    """
+    try:
+        return StackSettings.model_validate(dict(values))
+    except ValidationError as error:
+        problems = "; ".join(_problem(item) for item in error.errors())
+        raise InvalidSpec(
+            f"the stack settings are not valid: {problems}", subject=origin, remedy=f"edit {origin}"
+        ) from error
+
+
+def load(root: Path, stack: str) -> StackSettings:
+    """The settings of a stack from its file under `root`/stacks.
+
+    Raises:
+        NotFound: there is no such stack; the message lists those there are.
+        InvalidSpec: the file is not valid YAML (file and line named) or a setting is wrong.
+    """
+    path = root / CONFIG_DIR / f"Pulumi.{stack}.yaml"
+    if not path.is_file():
+        known = ", ".join(names(root)) or "none"
+        raise NotFound(
+            f"there is no stack {stack!r}; known: {known}", subject=f"stack {stack}", remedy=f"add {CONFIG_DIR}/{path.name}"
+        )
+    shown = f"{CONFIG_DIR}/{path.name}"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise InvalidSpec(f"{shown}, line {line}: {error.problem}", subject=shown, remedy=f"edit {shown}") from error
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise InvalidSpec(f"{shown} has no config section", subject=shown, remedy=f"edit {shown}")
+    prefix = f"{PROJECT}:"
+    return parse({key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}, origin=shown)
+
+
+def names(root: Path) -> list[str]:
+    """The stacks that have a settings file, sorted."""
+    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / CONFIG_DIR).glob("Pulumi.*.yaml"))
+
+
+def _problem(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"there is no setting {where!r}"
+    return f"{where}: {item['msg']}" if where else str(item["msg"])
