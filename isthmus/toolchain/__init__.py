@@ -1,0 +1,1 @@
+"""The programs isthmus runs: where they are, how they are installed, what is missing."""

@@ -1,0 +1,199 @@
+"""The one module that knows the paths under ISTHMUS_HOME and the environment of the programs we start.
+
+Everything isthmus writes outside the checkout lies under one folder (default ~/.isthmus, mode 0700), so that removing
+that folder removes all of it. This module only names and creates paths: it installs nothing and starts nothing.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from isthmus.specs.errors import NotFound
+
+HOME_VARIABLE = "ISTHMUS_HOME"
+
+SHIPPED_PASSPHRASE = "isthmus-stacks-without-real-secrets"
+"""The passphrase of the stacks whose settings file carries SHIPPED_SALT. It is public on purpose: an encryption salt fits
+one passphrase only, the salt of a simulated stack is in the repository, and such a stack holds no secret of a real
+account. Every other stack gets this home's own random passphrase."""
+
+SHIPPED_SALT = "v1:unset"
+"""`encryptionsalt` of the stack files in the repository that hold no real secret (made with SHIPPED_PASSPHRASE)."""
+
+
+def home() -> Path:
+    """The ISTHMUS_HOME folder, absolute; created with mode 0700 when it is not there."""
+    value = os.environ.get(HOME_VARIABLE)
+    return _folder(Path(value).expanduser().absolute() if value else Path.home() / ".isthmus")
+
+
+def tools() -> Path:
+    """Installed programs: <name>-<version>/ each, and bin/ with links to all of them."""
+    return _folder(home() / "tools")
+
+
+def tools_bin() -> Path:
+    """Links to every installed program; first on the PATH of what we start."""
+    return _folder(tools() / "bin")
+
+
+def cache() -> Path:
+    """What a later install can use again: the Go module and build caches, downloads in progress."""
+    return _folder(home() / "cache")
+
+
+def images() -> Path:
+    """OCI archives built here; `unpacked/` is the unpacked store that clusters share."""
+    return _folder(home() / "images")
+
+
+def pulumi_home() -> Path:
+    """PULUMI_HOME of the programs we start, unless the user has set one: plugins and credentials."""
+    return _folder(home() / "pulumi")
+
+
+def state() -> Path:
+    """The folder of the Pulumi file back end."""
+    return _folder(home() / "state")
+
+
+def accounts() -> Path:
+    """The simulated accounts, one SQLite file each."""
+    return _folder(home() / "accounts")
+
+
+def account_file(account: str) -> Path:
+    """SQLite file of a simulated account (which may not exist yet).
+
+    Raises:
+        ValueError: the name would leave the folder.
+    """
+    if not account or "/" in account or account.startswith("."):
+        raise ValueError(f"not an account name: {account!r}")
+    return accounts() / f"{account}.db"
+
+
+def clusters() -> Path:
+    """The embedded clusters, one folder each."""
+    return _folder(home() / "clusters")
+
+
+def runs_db() -> Path:
+    """SQLite file of runs and their metrics (which may not exist yet)."""
+    return home() / "runs.db"
+
+
+def reports() -> Path:
+    """Reports we wrote."""
+    return _folder(home() / "reports")
+
+
+def logs() -> Path:
+    """Tracebacks of failed commands, output of builds."""
+    return _folder(home() / "logs")
+
+
+def tool(program: str) -> Path:
+    """Absolute path of a program we start: the installed one first, then the one on PATH.
+
+    Raises:
+        NotFound: it is in neither place.
+    """
+    linked = home() / "tools" / "bin" / program
+    if os.access(linked, os.X_OK):
+        return linked
+    for folder in sorted((home() / "tools").glob(f"*/bin/{program}")):
+        if os.access(folder, os.X_OK):
+            return folder
+    found = shutil.which(program)
+    if found:
+        return Path(found).absolute()
+    raise NotFound(f"{program} is not installed", subject=program, remedy="isthmus install")
+
+
+def share(name: str) -> Path:
+    """The files that come with an installed tool (an operator's manifests): <tools>/<name>-<version>/share.
+
+    Raises:
+        NotFound: the tool is not in the table, or not installed.
+    """
+    from isthmus.toolchain.table import tool_named  # the table imports nothing of this module; kept late for speed
+
+    folder = tools() / tool_named(name).folder / "share"
+    if not folder.is_dir():
+        raise NotFound(f"the files of {name} are not installed", subject=name, remedy=f"isthmus install {name}")
+    return folder
+
+
+def passphrase_file() -> Path:
+    """This home's own passphrase for stack secrets: random, mode 0600, made on first use."""
+    return _secret_file(state() / "passphrase", secrets.token_urlsafe(32))
+
+
+def shipped_passphrase_file() -> Path:
+    """The public passphrase of the stacks that carry SHIPPED_SALT, as a file for PULUMI_CONFIG_PASSPHRASE_FILE."""
+    return _secret_file(state() / "passphrase-shipped", SHIPPED_PASSPHRASE)
+
+
+def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables to lay over the environment of a child process, so that it finds our programs and Pulumi our state.
+
+    PATH always comes with our tools first. A Pulumi variable is set only where the user has not chosen: a back end is
+    chosen by PULUMI_BACKEND_URL, PULUMI_ACCESS_TOKEN or an earlier `pulumi login`; a passphrase by
+    PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE. Which passphrase a stack needs is decided by the pulumi
+    launcher in tools/bin (see isthmus.toolchain.launcher).
+
+    Args:
+        given: the user's environment; default os.environ.
+    """
+    given = os.environ if given is None else given
+    first = str(tools_bin())
+    rest = [part for part in given.get("PATH", os.defpath).split(os.pathsep) if part and part != first]
+    result = {"PATH": os.pathsep.join([first, *rest]), HOME_VARIABLE: str(home())}
+    if not given.get("PULUMI_HOME"):
+        result["PULUMI_HOME"] = str(pulumi_home())
+    if not _backend_chosen(given):
+        result["PULUMI_BACKEND_URL"] = state().as_uri()
+    if "PULUMI_CONFIG_PASSPHRASE" not in given and not given.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
+        result["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
+    if "PULUMI_SKIP_UPDATE_CHECK" not in given:
+        result["PULUMI_SKIP_UPDATE_CHECK"] = "true"
+    return result
+
+
+def _backend_chosen(given: Mapping[str, str]) -> bool:
+    if given.get("PULUMI_BACKEND_URL") or given.get("PULUMI_ACCESS_TOKEN"):
+        return True
+    credentials = Path(given.get("PULUMI_HOME") or home() / "pulumi") / "credentials.json"
+    try:
+        return bool(json.loads(credentials.read_text(encoding="utf-8")).get("current"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _folder(path: Path) -> Path:
+    """Create a folder (and the missing ones above it) for this user only; an existing one is left as it is."""
+    if not path.is_dir():
+        _folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def _secret_file(path: Path, text: str) -> Path:
+    """Write a secret once. Two processes may race: the first one's text wins, and no half-written file is ever seen."""
+    if path.exists():
+        return path
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp gives mode 0600
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(temporary)
+    return path
