@@ -86,7 +86,7 @@ def _guarded(name: str, arguments: list[str]) -> int:
     except IsthmusError as error:
         _report(error)
         return error.exit_code
-    except Exception as error:  # anything else is a fault of ours: say so briefly, keep the trace in a file
+    except Exception as error:  # noqa: BLE001 - anything else is a fault of ours: say so briefly, keep the trace in a file
         log = _log_trace()
         _report(IsthmusError(f"unexpected {type(error).__name__}: {error}", remedy=f"see {log}"))
         return 1

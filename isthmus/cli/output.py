@@ -18,7 +18,9 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, sort_keys=True, default=str))
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool = False, empty: str = "none") -> None:
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool = False, empty: str = "none"
+) -> None:
     """Print a list: a table of `columns` for people, or every field of each row with `as_json`.
 
     Args:

@@ -52,9 +52,9 @@ class StackSettings(BaseModel):
             name=self.cluster_name,
             region=self.region,
             zones=self.zones,
-            kubernetesVersion=self.kubernetes_version,
-            systemPool=self.system_pool,
-            gpuPools=self.gpu_pools,
+            kubernetes_version=self.kubernetes_version,
+            system_pool=self.system_pool,
+            gpu_pools=self.gpu_pools,
         )
 
     @property
@@ -100,7 +100,9 @@ def load(root: Path, stack: str) -> StackSettings:
     if not path.is_file():
         known = ", ".join(names(root)) or "none"
         raise NotFound(
-            f"there is no stack {stack!r}; known: {known}", subject=f"stack {stack}", remedy=f"add {CONFIG_DIR}/{path.name}"
+            f"there is no stack {stack!r}; known: {known}",
+            subject=f"stack {stack}",
+            remedy=f"add {CONFIG_DIR}/{path.name}",
         )
     shown = f"{CONFIG_DIR}/{path.name}"
     try:
@@ -112,12 +114,16 @@ def load(root: Path, stack: str) -> StackSettings:
     if not isinstance(config, dict):
         raise InvalidSpec(f"{shown} has no config section", subject=shown, remedy=f"edit {shown}")
     prefix = f"{PROJECT}:"
-    return parse({key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}, origin=shown)
+    return parse(
+        {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}, origin=shown
+    )
 
 
 def names(root: Path) -> list[str]:
     """The stacks that have a settings file, sorted."""
-    return sorted(path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / CONFIG_DIR).glob("Pulumi.*.yaml"))
+    return sorted(
+        path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in (root / CONFIG_DIR).glob("Pulumi.*.yaml")
+    )
 
 
 def _problem(item: Any) -> str:

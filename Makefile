@@ -1,0 +1,44 @@
+# isthmus: `make` prints the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint lock clean
+
+help: ## print this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# The environment is rebuilt when a lock file changes. uv is itself pinned by hash.
+$(VENV)/.installed: requirements/uv.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt requirements/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+install: $(VENV)/.installed ## the Python environment and every program, built here where none fits
+	$(BIN)/isthmus install
+
+demo: $(VENV)/.installed ## both simulated clouds up, training on each, parity, one cost comparison
+	$(BIN)/isthmus demo
+
+test: install ## unit, conformance and embedded-cluster tests
+	$(BIN)/python -m pytest -m "not slow" tests
+
+test-all: install ## everything, the long repeats and scale too
+	$(BIN)/python -m pytest tests
+
+lint: $(VENV)/.installed ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: ## write the hashed lock files anew
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
+
+clean: ## remove the Python environment (programs and stacks are kept: see isthmus down, ISTHMUS_HOME)
+	rm -rf $(VENV)

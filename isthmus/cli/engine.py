@@ -1,0 +1,247 @@
+"""The Pulumi engine, told better: one stack through the Automation API, with progress, a plan and errors that name the
+resource first. `pulumi up -s STACK` does the same work; this module adds nothing to what is deployed.
+"""
+
+import json
+import os
+import subprocess
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.cli.output import Progress
+from isthmus.cli.project import root, settings
+from isthmus.specs.errors import IsthmusError, NotFound, Refused
+from isthmus.toolchain import home
+
+if TYPE_CHECKING:
+    from pulumi.automation import Stack
+    from pulumi.automation.events import EngineEvent
+
+CLUSTER_TYPES = frozenset({"aws:eks/cluster:Cluster", "gcp:container/cluster:Cluster"})
+"""Replacing one of these loses every workload and queue in it, so it is refused unless confirmed (case A05)."""
+
+_QUIET = frozenset({"same", "read", "refresh"})
+
+
+@dataclass
+class Watch:
+    """What the engine's events told about one operation."""
+
+    progress: Progress
+    log: Path
+    changes: Counter[str] = field(default_factory=Counter)
+    steps: list[tuple[str, str, str]] = field(default_factory=list)
+    """Operation, type and name of every resource that changes, in the engine's order."""
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """Resource and message of every error, in the order they came."""
+    _running: dict[str, str] = field(default_factory=dict)
+    _done: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, event: "EngineEvent") -> None:
+        """Take one event; called from the engine's event thread."""
+        with self._lock:
+            self._take(event)
+
+    def write(self, text: str) -> None:
+        """Keep a line of the engine's own output in the log."""
+        with self._lock, self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+    def _take(self, event: "EngineEvent") -> None:
+        if event.resource_pre_event:
+            step = event.resource_pre_event.metadata
+            operation = str(getattr(step.op, "value", step.op))
+            if operation in _QUIET:
+                return
+            name = step.urn.rsplit("::", 1)[-1]
+            self.changes[operation] += 1
+            self.steps.append((operation, step.type, name))
+            self._running[step.urn] = f"{operation} {step.type.rsplit(':', 1)[-1]} {name}"
+        elif event.res_outputs_event:
+            if self._running.pop(event.res_outputs_event.metadata.urn, None):
+                self._done += 1
+        elif event.res_op_failed_event:
+            self._running.pop(event.res_op_failed_event.metadata.urn, None)
+        elif event.diagnostic_event and event.diagnostic_event.severity == "error":
+            diagnostic = event.diagnostic_event
+            self.problems.append((diagnostic.urn or "", diagnostic.message.strip()))
+        now = next(iter(self._running.values()), "working")
+        self.progress.update(f"{self._done} done, {now}")
+
+    def summary(self) -> str:
+        """The changes in words."""
+        counted = [f"{count} to {operation}" for operation, count in sorted(self.changes.items())]
+        return ", ".join(counted) if counted else "no changes"
+
+
+class Engine:
+    """One stack of the program."""
+
+    def __init__(self, name: str) -> None:
+        """Select the stack, creating it in the back end when it is new.
+
+        Raises:
+            NotFound, InvalidSpec: no such settings file, or a wrong setting; nothing was started.
+        """
+        self.name = name
+        self.settings = settings(name)
+        os.environ.update(home.environment())
+        from pulumi.automation import create_or_select_stack
+
+        try:
+            self._stack: Stack = create_or_select_stack(name, work_dir=str(root()))
+        except Exception as error:
+            raise self._failed("select", error, None) from error
+
+    def preview(self, title: str = "preview") -> Watch:
+        """Run the program and return what an `up` would change."""
+        watch = self._watch(title)
+        self._run("preview", watch, lambda: self._stack.preview(on_event=watch, on_output=watch.write, color="never"))
+        return watch
+
+    def up(self, *, message: str = "") -> Watch:
+        """Create or update everything."""
+        watch = self._watch(f"up {self.name}")
+        self._run(
+            "up",
+            watch,
+            lambda: self._stack.up(
+                on_event=watch, on_output=watch.write, color="never", message=message or None, show_secrets=False
+            ),
+        )
+        return watch
+
+    def refresh(self) -> Watch:
+        """Read back every resource; creations that were interrupted are looked up, not forgotten."""
+        watch = self._watch(f"refresh {self.name}")
+        self._run(
+            "refresh",
+            watch,
+            lambda: self._stack.refresh(on_event=watch, on_output=watch.write, color="never", show_secrets=False),
+        )
+        return watch
+
+    def finish_creations(self, urns: list[str]) -> Watch:
+        """Go on with creations that a kill interrupted, so that they are in the state and can be deleted."""
+        watch = self._watch(f"finish what was interrupted in {self.name}")
+        self._run(
+            "up",
+            watch,
+            lambda: self._stack.up(
+                target=urns, on_event=watch, on_output=watch.write, color="never", show_secrets=False
+            ),
+        )
+        return watch
+
+    def destroy(self) -> Watch:
+        """Delete everything the state knows."""
+        watch = self._watch(f"down {self.name}")
+        self._run(
+            "destroy",
+            watch,
+            lambda: self._stack.destroy(on_event=watch, on_output=watch.write, color="never", show_secrets=False),
+        )
+        return watch
+
+    def resources(self) -> list[dict[str, Any]]:
+        """The resources in the state."""
+        return list(self._deployment().get("resources") or [])
+
+    def interrupted_creations(self) -> list[str]:
+        """URNs of the creations that were under way when the engine was killed."""
+        pending = self._deployment().get("pending_operations") or []
+        return [item["resource"]["urn"] for item in pending if item.get("type") == "creating"]
+
+    def _deployment(self) -> dict[str, Any]:
+        return dict(self._stack.export_stack().deployment or {})
+
+    def _watch(self, title: str) -> Watch:
+        log = home.logs() / f"{self.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
+        return Watch(Progress(title), log)
+
+    def _run(self, verb: str, watch: Watch, action: Any) -> None:
+        try:
+            action()
+        except KeyboardInterrupt:
+            self._stack.cancel()
+            raise
+        except Exception as error:
+            raise self._failed(verb, error, watch) from error
+
+    def _failed(self, verb: str, error: Exception, watch: Watch | None) -> IsthmusError:
+        from pulumi.automation import ConcurrentUpdateError
+
+        subject = f"stack {self.name}"
+        if isinstance(error, ConcurrentUpdateError):
+            return Refused(
+                "another update of this stack is running; this one changed nothing",
+                subject=subject,
+                remedy=f"wait for it, then isthmus {verb if verb != 'destroy' else 'down'} {self.name}",
+            )
+        if watch is None:
+            return IsthmusError(f"pulumi: {_last_line(str(error))}", subject=subject, remedy="isthmus doctor")
+        watch.write(str(error))
+        if not watch.problems:
+            return IsthmusError(f"{verb} failed: {_last_line(str(error))}", subject=subject, remedy=f"see {watch.log}")
+        urn, message = _first_cause(watch.problems)
+        shown = urn.rsplit("::", 2)[-2:] if urn else [subject]
+        return IsthmusError(message, subject=" ".join(shown), remedy=f"{_remedy(message, self.name)}; log: {watch.log}")
+
+
+def outputs(stack: str) -> dict[str, Any]:
+    """The stack's outputs, by the plain command (no Automation API: it is quick to start).
+
+    Raises:
+        NotFound: the stack was never brought up.
+    """
+    settings(stack)
+    environment = {**os.environ, **home.environment()}
+    found = subprocess.run(
+        ["pulumi", "stack", "output", "--json", "--stack", stack, "--non-interactive"],
+        cwd=root(), env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    values = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else {}
+    if not values:
+        raise NotFound(f"stack {stack} is not up", subject=f"stack {stack}", remedy=f"isthmus up {stack}")
+    return dict(values)
+
+
+def kubeconfig_of(stack: str) -> dict[str, Any]:
+    """The kubeconfig of a stack's cluster, exec-style: it holds no secret."""
+    values = outputs(stack)
+    if "kubeconfig" not in values:
+        raise NotFound(f"stack {stack} has no cluster yet", subject=f"stack {stack}", remedy=f"isthmus up {stack}")
+    kubeconfig = values["kubeconfig"]
+    return dict(json.loads(kubeconfig)) if isinstance(kubeconfig, str) else dict(kubeconfig)
+
+
+def _first_cause(problems: list[tuple[str, str]]) -> tuple[str, str]:
+    """The first error about a resource that is not merely the engine's own 'update failed'."""
+    for urn, message in problems:
+        if (
+            urn
+            and not urn.endswith("pulumi:pulumi:Stack")
+            and message != "update failed"
+            and "::pulumi:pulumi:" not in urn
+        ):
+            return urn, message
+    return next(((urn, message) for urn, message in problems if message != "update failed"), problems[0])
+
+
+def _remedy(message: str, stack: str) -> str:
+    """A remedy the far side gave with its error (a line that starts with `next:`), else to run `up` again."""
+    for line in message.splitlines():
+        if line.strip().startswith("next:"):
+            return line.strip().removeprefix("next:").strip()
+    return f"isthmus up {stack}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line]
+    return (errors or lines or ["no message"])[-1]

@@ -1,0 +1,153 @@
+"""isthmus preview, up, refresh, down, kubeconfig: the life of a stack."""
+
+import os
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from isthmus.cli.engine import CLUSTER_TYPES, Engine, Watch, kubeconfig_of
+from isthmus.cli.output import confirm, is_terminal, print_json
+from isthmus.specs.errors import NotReady, Refused
+
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
+
+
+def preview(stack: str, *, json: bool = False) -> None:
+    """Show what `up` would change.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack, for example aws-sim.
+    json
+        Print the plan as JSON.
+    """
+    watch = Engine(stack).preview(f"preview {stack}")
+    if json:
+        print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch)})
+        return
+    _print_plan(watch)
+    watch.progress.done(watch.summary())
+
+
+def up(stack: str, *, yes: Yes = False, replace_cluster: bool = False) -> None:
+    """Create or update a stack. Shows the plan and asks, unless given --yes or not at a terminal.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack, for example aws-sim.
+    yes
+        Do not ask.
+    replace_cluster
+        Allow a plan that replaces the cluster, losing what runs in it.
+    """
+    engine = Engine(stack)
+    exists = any(resource["type"] in CLUSTER_TYPES for resource in engine.resources())
+    # A plan costs a run of the program: it is made where somebody can read it, or where a cluster could be lost.
+    if exists or (is_terminal() and not yes):
+        plan = engine.preview(f"plan {stack}")
+        _print_plan(plan)
+        _guard_cluster(plan, stack, allowed=replace_cluster)
+        if not plan.changes:
+            plan.progress.done("no changes")
+            return
+        if not confirm(f"{plan.summary()}; go on?", yes=yes):
+            raise Refused(
+                "not confirmed; nothing changed", subject=f"stack {stack}", remedy=f"isthmus up {stack} --yes"
+            )
+    watch = engine.up()
+    watch.progress.done(f"{watch.summary()}; next: isthmus status {stack}")
+
+
+def refresh(stack: str) -> None:
+    """Read back what is really there and take it into the state.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack.
+    """
+    watch = Engine(stack).refresh()
+    watch.progress.done(watch.summary())
+
+
+def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
+    """Delete everything of a stack.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack.
+    yes
+        Do not ask.
+    cluster_gone
+        The cluster was deleted outside isthmus: drop its objects from the state and delete what is left of the cloud.
+    """
+    engine = Engine(stack)
+    interrupted = engine.interrupted_creations()
+    resources = [item for item in engine.resources() if item["type"] != "pulumi:pulumi:Stack"]
+    if not resources and not interrupted:
+        print(f"stack {stack} has nothing to delete")
+        return
+    if not confirm(f"delete {len(resources)} resources of {stack}; go on?", yes=yes):
+        raise Refused("not confirmed; nothing changed", subject=f"stack {stack}", remedy=f"isthmus down {stack} --yes")
+    if interrupted:
+        engine.finish_creations(interrupted)
+    objects = [item for item in resources if item["type"].startswith("kubernetes:")]
+    if cluster_gone:
+        # pulumi-kubernetes then drops what it cannot reach; opt-in, so that a short outage loses no state (case A01).
+        os.environ["PULUMI_K8S_DELETE_UNREACHABLE"] = "true"
+    elif objects:
+        _require_reachable(stack, len(objects))
+    watch = engine.destroy()
+    watch.progress.done(watch.summary())
+
+
+def kubeconfig(stack: str, *, native: bool = False) -> None:
+    """Print a kubeconfig for a stack's cluster; it holds no secret.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack.
+    native
+        Use the cloud's own command (aws, gke-gcloud-auth-plugin) in place of isthmus kube-token.
+    """
+    import yaml
+
+    from isthmus.cli.engine import outputs
+
+    values = outputs(stack)["kubeconfigNative"] if native else kubeconfig_of(stack)
+    print(yaml.safe_dump(values, sort_keys=False), end="")
+
+
+def _require_reachable(stack: str, objects: int) -> None:
+    from isthmus.kube.client import Cluster
+
+    if Cluster(kubeconfig_of(stack)).ready():
+        return
+    raise NotReady(
+        f"the cluster does not answer, so its {objects} objects cannot be deleted; the state was left as it is",
+        subject=f"stack {stack}",
+        remedy=f"isthmus refresh {stack}, or isthmus down {stack} --cluster-gone when it was deleted outside isthmus",
+    )
+
+
+def _guard_cluster(plan: Watch, stack: str, *, allowed: bool) -> None:
+    lost = [name for operation, kind, name in plan.steps if kind in CLUSTER_TYPES and "replace" in operation]
+    if lost and not allowed:
+        raise Refused(
+            f"this plan replaces cluster {', '.join(sorted(set(lost)))}: every run, queue and volume in it would be lost",
+            subject=f"stack {stack}",
+            remedy=f"isthmus runs lists what would be lost; isthmus up {stack} --replace-cluster goes on",
+        )
+
+
+def _print_plan(watch: Watch) -> None:
+    for step in _steps(watch):
+        print(f"  {step['operation']:<20} {step['type']} {step['name']}")
+
+
+def _steps(watch: Watch) -> list[dict[str, str]]:
+    return [{"operation": operation, "type": kind, "name": name} for operation, kind, name in watch.steps]
