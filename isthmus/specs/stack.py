@@ -40,6 +40,13 @@ class StackSettings(BaseModel):
     kubernetes_version: str = Field(default="1.36", alias="kubernetesVersion", pattern=r"^1\.\d+$")
     system_pool: NodePool = Field(alias="systemPool")
     gpu_pools: tuple[NodePool, ...] = Field(default=(), alias="gpuPools")
+    deletion_protection: bool = Field(default=True, alias="deletionProtection")
+    """Cloud and engine refuse to delete or replace the cluster, and buckets with objects stay. Turn it off to tear down."""
+    nat_per_zone: bool = Field(default=False, alias="natPerZone")
+    """AWS: a NAT gateway in every zone instead of one for all. Survives the loss of a zone; costs two more hourly prices."""
+    admins: tuple[str, ...] = ()
+    """Who may administer the cluster besides the one who creates it. AWS: IAM role or user ARNs. GCP: IAM members
+    (user:..., group:...)."""
     samples: tuple[str, ...] = ()
     """Names under workloads/samples that `up` itself deploys."""
     cost_report: bool = Field(default=False, alias="costReport")
