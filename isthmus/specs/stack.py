@@ -4,6 +4,7 @@ Settings live in stacks/Pulumi.<stack>.yaml under `config`, keys prefixed `isthm
 and the schema refuses unknown keys (case A05: node settings do not apply to GKE Autopilot clusters).
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -94,6 +95,19 @@ def parse(values: Mapping[str, Any], *, origin: str) -> StackSettings:
         raise InvalidSpec(
             f"the stack settings are not valid: {problems}", subject=origin, remedy=f"edit {origin}"
         ) from error
+
+
+def from_config(config: Mapping[str, str], *, stack: str) -> StackSettings:
+    """Settings from the configuration the engine hands the program, so that `pulumi up -c isthmus:region=...` counts.
+
+    Args:
+        config: every configuration key with its prefix; structured values are JSON.
+        stack: the stack's name, for errors.
+    """
+    prefix = f"{PROJECT}:"
+    own = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+    decoded = {key: json.loads(value) if value[:1] in {"{", "["} else value for key, value in own.items()}
+    return parse(decoded, origin=f"{CONFIG_DIR}/Pulumi.{stack}.yaml")
 
 
 def load(root: Path, stack: str) -> StackSettings:
