@@ -35,3 +35,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 
 GPU_TAINT = "nvidia.com/gpu"
 """Taint key of GPU nodes, value `present`, NoSchedule: what GKE sets by itself and we set everywhere (case A13)."""
+
+RUNS_NAMESPACE = "isthmus-runs"
+"""The namespace of sample workloads and runs, on every stack."""
+
+RUNS_ACCOUNT = "trainer"
+"""The service account that pods of runs use; the cloud identity with access to the bucket is bound to it."""
