@@ -23,6 +23,23 @@ class Shape(BaseModel):
     gpu_count: int
     gpu_memory_gib: Decimal | None
     """Memory of each card in GiB."""
+    accelerator: str | None = None
+    """The cloud's own name for the card where it has one (GKE: nvidia-tesla-t4), else None."""
+    cards_apart: bool = False
+    """The cards are attached to a machine that is also sold without them, and priced apart (GCP N1)."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a report: the instance type, with its cards where they are attached to it."""
+        return f"{self.instance_type} + {self.gpu_count} x {self.gpu_model}" if self.cards_apart else self.instance_type
+
+    @property
+    def family(self) -> str:
+        """The part of the instance type that zones and quotas go by: g4dn, n1, a2-highgpu."""
+        if self.cloud == "aws":
+            return self.instance_type.partition(".")[0]
+        first, _, rest = self.instance_type.partition("-")
+        return f"{first}-{rest.partition('-')[0]}" if first in {"a2", "a3"} else first
 
 
 class Offer(BaseModel):
@@ -40,4 +57,8 @@ class Offer(BaseModel):
     gpu_usd_per_hour: Decimal | None = None
     """All cards of the machine where the cloud prices them apart, else None."""
     source: str
+    """Where the price of the machine was read (of the host alone where cards are priced apart)."""
     as_of: date | None
+    gpu_source: str | None = None
+    """Where the price of the cards was read, where they are priced apart."""
+    gpu_as_of: date | None = None
