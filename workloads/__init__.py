@@ -1,0 +1,1 @@
+"""What runs on the platform: workload files, and the pure function that turns one into manifests."""

@@ -1,0 +1,66 @@
+"""The declared differences between clouds that a manifest may carry, and nothing else.
+
+Everything rendered for one cloud equals what is rendered for another once these are taken out: `isthmus parity` drops
+exactly the paths listed here before it compares. To allow one more difference is to add it to this file.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import BaseModel, ConfigDict
+
+from isthmus.specs.errors import InvalidSpec
+
+
+class Binding(BaseModel):
+    """What one cloud puts in place of a cloud-free name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cloud: str
+    storage_class: str | None
+    """Storage class of volume claims; None leaves it to the cluster's default one."""
+    identity_annotations: tuple[str, ...] = ()
+    """Annotations of a service account that link it to a cloud identity. Their values come from the stack's outputs."""
+    node_labels: Mapping[str, str] = MappingProxyType({})
+    """Node labels that pods with cards must also ask for there; empty where isthmus.dev/gpu-model is enough."""
+    provides_device_plugin: bool = False
+    """Whether the cloud runs the device plugin itself, so that the platform deploys none."""
+
+
+CLOUDS: Mapping[str, Binding] = MappingProxyType({
+    # gp3: the class that infra/aws makes (EKS has had no default class since 1.30; docs.aws.amazon.com, read 2026-08).
+    # Pod identity keeps the link on the cloud's side, so that no annotation is needed.
+    "aws": Binding(cloud="aws", storage_class="gp3", identity_annotations=("eks.amazonaws.com/role-arn",)),
+    # standard-rwo comes with every GKE cluster; the device plugin is Google's own.
+    "gcp": Binding(
+        cloud="gcp",
+        storage_class="standard-rwo",
+        identity_annotations=("iam.gke.io/gcp-service-account",),
+        provides_device_plugin=True,
+    ),
+    "kind": Binding(cloud="kind", storage_class="standard"),
+})  # fmt: skip
+
+
+def for_cloud(cloud: str) -> Binding:
+    """The binding of a cloud.
+
+    Raises:
+        InvalidSpec: we know no such cloud.
+    """
+    if cloud not in CLOUDS:
+        raise InvalidSpec(
+            f"there is no binding for cloud {cloud!r}; known: {', '.join(CLOUDS)}", subject=f"cloud {cloud}"
+        )
+    return CLOUDS[cloud]
+
+
+DECLARED: tuple[tuple[str, str, str], ...] = (
+    ("PersistentVolumeClaim", "spec.storageClassName", "storage class"),
+    ("PersistentVolumeClaim", "spec.volumeName", "the volume that the cluster gave"),
+    ("ServiceAccount", "metadata.annotations['eks.amazonaws.com/role-arn']", "identity"),
+    ("ServiceAccount", "metadata.annotations['iam.gke.io/gcp-service-account']", "identity"),
+    ("StorageClass", "*", "each cloud has its own disks"),
+)
+"""Kind, path ("*": the whole object) and why: what parity leaves out, in this order, and prints."""
