@@ -2,26 +2,27 @@
 
 Everything isthmus writes outside the checkout lies under one folder (default ~/.isthmus, mode 0700), so that removing
 that folder removes all of it. This module only names and creates paths: it installs nothing and starts nothing.
+
+The pulumi launcher imports it before every command, so what few functions need is imported in them.
 """
 
-import json
 import os
-import secrets
-import shutil
-import tempfile
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from isthmus.specs.errors import NotFound
 
 HOME_VARIABLE = "ISTHMUS_HOME"
+PYTHON_VARIABLE = "ISTHMUS_PYTHON"
+"""The interpreter that start scripts under ISTHMUS_HOME use: of the environment that started pulumi."""
 
 SHIPPED_PASSPHRASE = "isthmus-stacks-without-real-secrets"
 """The passphrase of the stacks whose settings file carries SHIPPED_SALT. It is public on purpose: an encryption salt fits
 one passphrase only, the salt of a simulated stack is in the repository, and such a stack holds no secret of a real
 account. Every other stack gets this home's own random passphrase."""
 
-SHIPPED_SALT = "v1:unset"
+SHIPPED_SALT = "v1:AsjN0CHZi7E=:v1:fKeyeqX9If+kOeVv:3xEXtCjj0Soq54uO6xQ9Kq1LRwGsaA=="
 """`encryptionsalt` of the stack files in the repository that hold no real secret (made with SHIPPED_PASSPHRASE)."""
 
 
@@ -109,6 +110,8 @@ def tool(program: str) -> Path:
     for folder in sorted((home() / "tools").glob(f"*/bin/{program}")):
         if os.access(folder, os.X_OK):
             return folder
+    import shutil
+
     found = shutil.which(program)
     if found:
         return Path(found).absolute()
@@ -131,7 +134,12 @@ def share(name: str) -> Path:
 
 def passphrase_file() -> Path:
     """This home's own passphrase for stack secrets: random, mode 0600, made on first use."""
-    return _secret_file(state() / "passphrase", secrets.token_urlsafe(32))
+    path = state() / "passphrase"
+    if path.exists():
+        return path
+    import secrets
+
+    return _secret_file(path, secrets.token_urlsafe(32))
 
 
 def shipped_passphrase_file() -> Path:
@@ -154,14 +162,17 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     first = str(tools_bin())
     rest = [part for part in given.get("PATH", os.defpath).split(os.pathsep) if part and part != first]
     result = {"PATH": os.pathsep.join([first, *rest]), HOME_VARIABLE: str(home())}
+    if not given.get(PYTHON_VARIABLE):
+        result[PYTHON_VARIABLE] = sys.executable
     if not given.get("PULUMI_HOME"):
         result["PULUMI_HOME"] = str(pulumi_home())
     if not _backend_chosen(given):
         result["PULUMI_BACKEND_URL"] = state().as_uri()
     if "PULUMI_CONFIG_PASSPHRASE" not in given and not given.get("PULUMI_CONFIG_PASSPHRASE_FILE"):
         result["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
-    if "PULUMI_SKIP_UPDATE_CHECK" not in given:
-        result["PULUMI_SKIP_UPDATE_CHECK"] = "true"
+    for name in ("PULUMI_SKIP_UPDATE_CHECK", "PULUMI_IGNORE_AMBIENT_PLUGINS"):  # PATH must not replace a pinned plugin
+        if name not in given:
+            result[name] = "true"
     return result
 
 
@@ -169,6 +180,10 @@ def _backend_chosen(given: Mapping[str, str]) -> bool:
     if given.get("PULUMI_BACKEND_URL") or given.get("PULUMI_ACCESS_TOKEN"):
         return True
     credentials = Path(given.get("PULUMI_HOME") or home() / "pulumi") / "credentials.json"
+    if not credentials.exists():
+        return False
+    import json
+
     try:
         return bool(json.loads(credentials.read_text(encoding="utf-8")).get("current"))
     except (OSError, ValueError, AttributeError):
@@ -187,6 +202,8 @@ def _secret_file(path: Path, text: str) -> Path:
     """Write a secret once. Two processes may race: the first one's text wins, and no half-written file is ever seen."""
     if path.exists():
         return path
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp gives mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)

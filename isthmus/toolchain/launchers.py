@@ -1,0 +1,93 @@
+"""Writes the small start scripts: pulumi, the Python language host, and the plugins that stand for a simulated cloud.
+
+They are written anew by every install (they name this environment's Python by its path). Each is a shell script of a few
+lines that execs its program, so that signals and process numbers are the program's own.
+"""
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.toolchain import home
+
+SIMULATED_CLOUDS = ("aws", "gcp")
+LANGUAGE_HOST = "pulumi-language-python"
+
+
+def write_all(real_pulumi: Path) -> list[Path]:
+    """Write every start script, for this environment and this home.
+
+    Args:
+        real_pulumi: the Pulumi command that the launcher starts.
+
+    Returns:
+        The files written.
+    """
+    written = [write_pulumi(folder, real_pulumi) for folder in (home.tools_bin(), environment_bin())]
+    host = real_pulumi.resolve().parent / LANGUAGE_HOST
+    if not host.exists() or _is_ours(host):  # the official one lies there when pulumi came from its publisher
+        written.append(_script(host, _python_module("isthmus.toolchain.language_host")))
+    for plugins in plugin_folders():
+        for cloud in SIMULATED_CLOUDS:
+            folder = plugins / f"resource-{cloud}-v{SIMULATED_PLUGIN_VERSION}"
+            written.append(_script(folder / f"pulumi-resource-{cloud}", _python_module(f"isthmus.simulation.{cloud}")))
+    return written
+
+
+def write_pulumi(folder: Path, real_pulumi: Path) -> Path:
+    """Write the pulumi launcher into a folder."""
+    launcher = Path(__file__).with_name("launcher.py")
+    command = f'exec {_quoted(sys.executable)} -IS {_quoted(launcher)} {_quoted(real_pulumi)} "$@"\n'
+    return _script(folder / "pulumi", _home_lines() + command)
+
+
+def environment_bin() -> Path:
+    """The bin folder of the Python environment we run in."""
+    return Path(sys.executable).absolute().parent
+
+
+def plugin_folders() -> list[Path]:
+    """Where the engine looks for plugins: our PULUMI_HOME, and the user's own when one is set."""
+    own = home.pulumi_home() / "plugins"
+    users = os.environ.get("PULUMI_HOME")
+    return [own, Path(users) / "plugins"] if users and Path(users) != own.parent else [own]
+
+
+def _python_module(module: str) -> str:
+    """Exec a module in the environment that started pulumi (two checkouts may share one home), else in ours."""
+    return f'{_home_lines()}{_default(home.PYTHON_VARIABLE, sys.executable)}exec "${home.PYTHON_VARIABLE}" -u -m {module} "$@"\n'
+
+
+def _home_lines() -> str:
+    return _default(home.HOME_VARIABLE, home.home())
+
+
+def _default(variable: str, value: Path | str) -> str:
+    return f'[ -n "${{{variable}:-}}" ] || {variable}={_quoted(value)}\nexport {variable}\n'
+
+
+_MARK = "# Written by `isthmus install`; changes are lost."
+
+
+def _script(path: Path, body: str) -> Path:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"#!/bin/sh\n{_MARK}\n{body}")
+    os.chmod(temporary, 0o755)
+    os.replace(temporary, path)  # never a half-written program, even with two installs at once
+    return path
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return _MARK in path.read_bytes()[:200].decode("utf-8", "replace")
+    except OSError:
+        return False
+
+
+def _quoted(value: Path | str) -> str:
+    return shlex.quote(str(value))
