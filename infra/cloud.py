@@ -150,7 +150,9 @@ class Cloud(Protocol):
         """A repository for images. Nodes of the cluster may pull, nobody else is given anything."""
         ...
 
-    def workload_identity(self, cluster: Cluster, namespace: str, service_account: str, bucket: Bucket) -> WorkloadIdentity:
+    def workload_identity(
+        self, cluster: Cluster, namespace: str, service_account: str, bucket: Bucket
+    ) -> WorkloadIdentity:
         """Lets pods of one service account read and write the objects of one bucket, and nothing else.
 
         The Kubernetes service account itself is not created here.
