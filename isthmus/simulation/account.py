@@ -30,24 +30,24 @@ CREATING, READY, DELETING = "creating", "ready", "deleting"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS resources (
-  type TEXT NOT NULL, id TEXT NOT NULL, urn TEXT NOT NULL, name TEXT, scope TEXT NOT NULL, region TEXT NOT NULL,
+  type TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, urn TEXT NOT NULL, name TEXT, region TEXT NOT NULL,
   state TEXT NOT NULL, inputs TEXT NOT NULL, outputs TEXT NOT NULL, owner TEXT NOT NULL,
-  created_at TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (type, id));
-CREATE UNIQUE INDEX IF NOT EXISTS resource_names ON resources (type, scope, name) WHERE name IS NOT NULL;
+  created_at TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (type, key));
+CREATE UNIQUE INDEX IF NOT EXISTS resource_names ON resources (type, region, name) WHERE name IS NOT NULL;
 CREATE INDEX IF NOT EXISTS resource_urns ON resources (urn);
 CREATE TABLE IF NOT EXISTS aliases (
-  type TEXT NOT NULL, alias TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (type, alias, id)) WITHOUT ROWID;
+  type TEXT NOT NULL, alias TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (type, alias, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refs (
-  type TEXT NOT NULL, id TEXT NOT NULL, to_type TEXT NOT NULL, to_id TEXT NOT NULL, holds INTEGER NOT NULL,
-  PRIMARY KEY (type, id, to_type, to_id)) WITHOUT ROWID;
+  type TEXT NOT NULL, key TEXT NOT NULL, to_type TEXT NOT NULL, to_key TEXT NOT NULL, holds INTEGER NOT NULL,
+  PRIMARY KEY (type, key, to_type, to_key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS usage (
-  type TEXT NOT NULL, id TEXT NOT NULL, region TEXT NOT NULL, code TEXT NOT NULL, amount REAL NOT NULL,
-  PRIMARY KEY (type, id, code)) WITHOUT ROWID;
+  type TEXT NOT NULL, key TEXT NOT NULL, place TEXT NOT NULL, code TEXT NOT NULL, amount REAL NOT NULL,
+  PRIMARY KEY (type, key, place, code)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS placements (
-  type TEXT NOT NULL, id TEXT NOT NULL, zone TEXT NOT NULL, machine TEXT NOT NULL, spot INTEGER NOT NULL,
-  count INTEGER NOT NULL, PRIMARY KEY (type, id, zone, machine, spot)) WITHOUT ROWID;
+  type TEXT NOT NULL, key TEXT NOT NULL, zone TEXT NOT NULL, machine TEXT NOT NULL, spot INTEGER NOT NULL,
+  count INTEGER NOT NULL, PRIMARY KEY (type, key, zone, machine, spot)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS quotas (
-  code TEXT NOT NULL, region TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (code, region)) WITHOUT ROWID;
+  code TEXT NOT NULL, place TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (code, place)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS capacity (
   zone TEXT NOT NULL, machine TEXT NOT NULL, available INTEGER NOT NULL, PRIMARY KEY (zone, machine)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
@@ -55,8 +55,8 @@ CREATE TABLE IF NOT EXISTS faults (
   nth INTEGER NOT NULL, times INTEGER NOT NULL, seconds REAL NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL,
   seen INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS lingering (
-  type TEXT NOT NULL, id TEXT NOT NULL, holder TEXT NOT NULL, until REAL NOT NULL,
-  PRIMARY KEY (type, id, holder)) WITHOUT ROWID;
+  type TEXT NOT NULL, key TEXT NOT NULL, holder TEXT NOT NULL, until REAL NOT NULL,
+  PRIMARY KEY (type, key, holder)) WITHOUT ROWID;
 """
 
 
@@ -65,7 +65,10 @@ class Row:
     """One resource of the account."""
 
     type: str
+    key: str
+    """Unique among the resources of its type: its place and its id (see `key_of`)."""
     id: str
+    """As the engine and users know it; two regions may each have an EKS cluster of one name."""
     urn: str
     name: str | None
     region: str
@@ -147,24 +150,28 @@ class Account:
         seed = f"{self.name}\0{purpose}\0{self.count('hexadecimal')}"
         return hashlib.sha256(seed.encode()).hexdigest()[:length]
 
-    def get(self, token: str, identity: str) -> Row | None:
-        """The resource of that type and id."""
-        found = self.database.execute("SELECT * FROM resources WHERE type = ? AND id = ?", (token, identity)).fetchone()
+    def get(self, token: str, key: str) -> Row | None:
+        """The resource of that type and key."""
+        found = self.database.execute("SELECT * FROM resources WHERE type = ? AND key = ?", (token, key)).fetchone()
         return _row(found) if found else None
 
-    def find(self, token: str, reference: str) -> Row | None:
-        """The resource of that type whose id or alias is `reference`; one that is ready before one that is not."""
+    def find(self, token: str, reference: str, region: str) -> Row | None:
+        """The resource of that type whose id or alias is `reference`, as seen from a region; a ready one first.
+
+        Seen are the region's own, global ones, and those of the region that a zone lies in (or the other way round).
+        """
         found = self.database.execute(
-            "SELECT * FROM resources WHERE type = ?1 AND (id = ?2 OR id IN (SELECT id FROM aliases WHERE type = ?1 AND "
-            "alias = ?2)) ORDER BY state = 'ready' DESC LIMIT 1",
-            (token, reference),
+            "SELECT * FROM resources WHERE type = ?1 AND (id = ?2 OR key IN (SELECT key FROM aliases WHERE type = ?1 "
+            "AND alias = ?2)) AND (region IN ('', ?3) OR ?3 = '' OR ?3 LIKE region || '-%' OR region LIKE ?3 || '-%') "
+            "ORDER BY state = 'ready' DESC, region = ?3 DESC LIMIT 1",
+            (token, reference, region),
         ).fetchone()
         return _row(found) if found else None
 
-    def named(self, token: str, scope: str, name: str) -> Row | None:
+    def named(self, token: str, region: str, name: str) -> Row | None:
         """The resource that has a natural name."""
         found = self.database.execute(
-            "SELECT * FROM resources WHERE type = ? AND scope = ? AND name = ?", (token, scope, name)
+            "SELECT * FROM resources WHERE type = ? AND region = ? AND name = ?", (token, region, name)
         ).fetchone()
         return _row(found) if found else None
 
@@ -176,63 +183,63 @@ class Account:
         )
         return [_row(item) for item in found]
 
-    def insert(self, row: Row, scope: str) -> None:
+    def insert(self, row: Row) -> None:
         """Write a new resource (an intent, usually). Call inside a transaction."""
-        values = (row.type, row.id, row.urn, row.name, scope, row.region, row.state, _text(row.inputs))
+        values = (row.type, row.key, row.id, row.urn, row.name, row.region, row.state, _text(row.inputs))
         more = (_text(row.outputs), row.owner, row.created_at, row.updated_at)
         with self.transaction() as database:
             database.execute(f"INSERT INTO resources VALUES ({', '.join('?' * 12)})", (*values, *more))
 
-    def store(self, token: str, identity: str, **columns: Any) -> None:
+    def store(self, token: str, key: str, **columns: Any) -> None:
         """Change columns of a resource; `inputs` and `outputs` are properties."""
-        changed = {key: _text(value) if key in {"inputs", "outputs"} else value for key, value in columns.items()}
-        assignments = ", ".join(f"{key} = :{key}" for key in changed)
+        changed = {name: _text(value) if name in {"inputs", "outputs"} else value for name, value in columns.items()}
+        assignments = ", ".join(f"{name} = :{name}" for name in changed)
         with self.transaction() as database:
             database.execute(
-                f"UPDATE resources SET {assignments} WHERE type = :token_ AND id = :id_",
-                {**changed, "token_": token, "id_": identity},
+                f"UPDATE resources SET {assignments} WHERE type = :token_ AND key = :key_",
+                {**changed, "token_": token, "key_": key},
             )
 
-    def set_aliases(self, token: str, identity: str, aliases: Iterable[str]) -> None:
+    def set_aliases(self, token: str, key: str, aliases: Iterable[str]) -> None:
         """Replace the other names of a resource."""
         with self.transaction() as database:
-            database.execute("DELETE FROM aliases WHERE type = ? AND id = ?", (token, identity))
-            rows = [(token, alias, identity) for alias in set(aliases) if alias and alias != identity]
+            database.execute("DELETE FROM aliases WHERE type = ? AND key = ?", (token, key))
+            rows = [(token, alias, key) for alias in set(aliases) if alias]
             database.executemany("INSERT INTO aliases VALUES (?, ?, ?)", rows)
 
-    def set_refs(self, token: str, identity: str, refs: Iterable[tuple[str, str, bool]]) -> None:
-        """Replace what a resource names: (type, id, whether it holds the other)."""
+    def set_refs(self, token: str, key: str, refs: Iterable[tuple[str, str, bool]]) -> None:
+        """Replace what a resource names: (type, key, whether it holds the other)."""
         with self.transaction() as database:
-            database.execute("DELETE FROM refs WHERE type = ? AND id = ?", (token, identity))
-            for to_type, to_id, holds in refs:
+            database.execute("DELETE FROM refs WHERE type = ? AND key = ?", (token, key))
+            for to_type, to_key, holds in refs:
                 database.execute(
                     "INSERT INTO refs VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET holds = max(holds, excluded.holds)",
-                    (token, identity, to_type, to_id, holds),
+                    (token, key, to_type, to_key, holds),
                 )
 
-    def holders(self, token: str, identity: str) -> list[Row]:
+    def holders(self, token: str, key: str) -> list[Row]:
         """The resources that keep another from being deleted."""
         found = self.database.execute(
-            "SELECT r.* FROM refs f JOIN resources r ON r.type = f.type AND r.id = f.id "
-            "WHERE f.to_type = ? AND f.to_id = ? AND f.holds ORDER BY r.rowid",
-            (token, identity),
+            "SELECT r.* FROM refs f JOIN resources r ON r.type = f.type AND r.key = f.key "
+            "WHERE f.to_type = ? AND f.to_key = ? AND f.holds ORDER BY r.rowid",
+            (token, key),
         )
         return [_row(item) for item in found]
 
-    def targets(self, token: str, identity: str, to_type: str) -> list[Row]:
+    def targets(self, token: str, key: str, to_type: str) -> list[Row]:
         """The resources of one type that a resource names."""
         found = self.database.execute(
-            "SELECT r.* FROM refs f JOIN resources r ON r.type = f.to_type AND r.id = f.to_id "
-            "WHERE f.type = ? AND f.id = ? AND f.to_type = ? ORDER BY r.rowid",
-            (token, identity, to_type),
+            "SELECT r.* FROM refs f JOIN resources r ON r.type = f.to_type AND r.key = f.to_key "
+            "WHERE f.type = ? AND f.key = ? AND f.to_type = ? ORDER BY r.rowid",
+            (token, key, to_type),
         )
         return [_row(item) for item in found]
 
-    def remove(self, token: str, identity: str) -> None:
+    def remove(self, token: str, key: str) -> None:
         """Forget a resource and everything recorded for it. Nothing happens when it is not there."""
         with self.transaction() as database:
             for table in ("resources", "aliases", "refs", "usage", "placements"):
-                database.execute(f"DELETE FROM {table} WHERE type = ? AND id = ?", (token, identity))
+                database.execute(f"DELETE FROM {table} WHERE type = ? AND key = ?", (token, key))
 
     def clear(self) -> None:
         """Forget everything, settings too: the account as it was on its first day."""
@@ -280,6 +287,11 @@ def open_account(name: str, *, create: bool = True) -> Account:
     return Account(name, path)
 
 
+def key_of(region: str, identity: str) -> str:
+    """The key of a resource: ids that users choose repeat between regions."""
+    return f"{region}/{identity}"
+
+
 def this_process() -> str:
     """This process as an owner of intents: pid and start time, so that a reused pid is not mistaken for it."""
     return _identity(os.getpid())
@@ -314,6 +326,7 @@ def _text(properties: Properties | Sequence[Any]) -> str:
 def _row(found: sqlite3.Row) -> Row:
     return Row(
         type=found["type"],
+        key=found["key"],
         id=found["id"],
         urn=found["urn"],
         name=found["name"],

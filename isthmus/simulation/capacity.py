@@ -14,17 +14,15 @@ Refusal = Callable[[Placement, list[str]], CloudError]
 """The cloud's error from the refused placement and the zones that still have such machines."""
 
 
-def available(account: Account, zone: str, machine: str, *, besides: tuple[str, str] = ("", "")) -> int | None:
-    """Machines left in a zone, or None when there is no limit. `besides` leaves out one resource's own machines."""
+def available(account: Account, zone: str, machine: str) -> int | None:
+    """Machines left in a zone, or None when there is no limit."""
     row = account.database.execute(
         "SELECT available FROM capacity WHERE zone = ? AND machine = ?", (zone, machine)
     ).fetchone()
     if row is None:
         return None
     taken = account.database.execute(
-        "SELECT coalesce(sum(count), 0) AS total FROM placements WHERE zone = ? AND machine = ? "
-        "AND NOT (type = ? AND id = ?)",
-        (zone, machine, *besides),
+        "SELECT coalesce(sum(count), 0) AS total FROM placements WHERE zone = ? AND machine = ?", (zone, machine)
     ).fetchone()
     return int(row["available"]) - int(taken["total"])
 
@@ -55,9 +53,9 @@ def place(
     with account.transaction() as database:
         held = {
             (row["zone"], row["machine"]): int(row["count"])
-            for row in database.execute("SELECT * FROM placements WHERE type = ? AND id = ?", resource)
+            for row in database.execute("SELECT * FROM placements WHERE type = ? AND key = ?", resource)
         }
-        database.execute("DELETE FROM placements WHERE type = ? AND id = ?", resource)
+        database.execute("DELETE FROM placements WHERE type = ? AND key = ?", resource)
         for item in placements:
             left = available(account, item.zone, item.machine)
             if left is not None and item.count > left and item.count > held.get((item.zone, item.machine), 0):
@@ -68,7 +66,7 @@ def place(
 def put_back(account: Account, resource: tuple[str, str], placements: Iterable[Placement]) -> None:
     """Record placements without asking whether there is room: what a failed update had before."""
     with account.transaction() as database:
-        database.execute("DELETE FROM placements WHERE type = ? AND id = ?", resource)
+        database.execute("DELETE FROM placements WHERE type = ? AND key = ?", resource)
         for item in placements:
             _write(account, resource, item)
 

@@ -86,18 +86,18 @@ def detach_seconds(account: Account) -> float:
     return max((fault.seconds for fault in ordered(account) if fault.kind == "detach"), default=0.0)
 
 
-def linger(account: Account, token: str, identity: str, holder: str, seconds: float) -> None:
+def linger(account: Account, token: str, key: str, holder: str, seconds: float) -> None:
     """Leave an interface attached to a resource for some real seconds."""
     with account.transaction() as database:
         database.execute(
-            "INSERT OR REPLACE INTO lingering VALUES (?, ?, ?, ?)", (token, identity, holder, time.time() + seconds)
+            "INSERT OR REPLACE INTO lingering VALUES (?, ?, ?, ?)", (token, key, holder, time.time() + seconds)
         )
 
 
-def lingering(account: Account, token: str, identity: str) -> list[tuple[str, float]]:
+def lingering(account: Account, token: str, key: str) -> list[tuple[str, float]]:
     """What is still attached to a resource: (interface, real seconds left)."""
     found = account.database.execute(
-        "SELECT holder, until FROM lingering WHERE type = ? AND id = ? AND until > ?", (token, identity, time.time())
+        "SELECT holder, until FROM lingering WHERE type = ? AND key = ? AND until > ?", (token, key, time.time())
     )
     return [(row["holder"], row["until"] - time.time()) for row in found]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from isthmus.simulation import account as accounts
 from isthmus.simulation import capacity, clock, faults, quota
-from isthmus.simulation.account import Account, Row
+from isthmus.simulation.account import Account, Row, key_of
 from isthmus.simulation.check import DEFAULTS_KEY, Change, Failure, checked, differences, named
 from isthmus.simulation.resource import Call, Cloud, CloudError, Placement, ResourceType, walk
 from isthmus.simulation.values import UNKNOWN, Properties, Secret, conceal, has_secret, is_concealed, reveal
@@ -106,7 +106,7 @@ class Operations:
         """A resource as it is now, by id (or, on import, any name the cloud has for it); None when it is gone."""
         kind = self._kind(token)
         faults.strike(self.account, "read", token, self.cancelled)
-        row = self.account.find(token, identity)
+        row = self.account.find(token, identity, self._region(known or known_inputs))
         if row is None:
             return None
         if known or known_inputs:
@@ -114,9 +114,9 @@ class Operations:
         if row.state == accounts.CREATING:
             if accounts.is_alive(row.owner):
                 return row
-            self.account.store(token, row.id, owner=accounts.this_process())
+            self.account.store(token, row.key, owner=accounts.this_process())
             self._finish_create(replaced(self._call(kind, row.urn, row.inputs, row), resumed=True), row.inputs)
-            row = self.account.get(token, row.id) or row
+            row = self.account.get(token, row.key) or row
         call = self._call(kind, row.urn, row.inputs, row)
         outputs = {**row.outputs, **kind.read(call)}
         return replaced(row, outputs=_uncover(outputs, known), inputs=_uncover(row.inputs, known_inputs))
@@ -133,7 +133,7 @@ class Operations:
         self.note_known(urn)
         faults.strike(self.account, "update", token, self.cancelled)
         with self.account.transaction():
-            row = self.account.get(token, identity)
+            row = self.account.get(token, self._key(kind, olds, identity))
             if row is None:
                 raise kind.missing(identity)
             call = replaced(self._call(kind, urn, inputs, row), timeout=timeout)
@@ -148,7 +148,7 @@ class Operations:
             raise
         return self._store(call, inputs, computed, urn)
 
-    def delete(self, token: str, identity: str, urn: str, timeout: float = 0.0) -> None:
+    def delete(self, token: str, identity: str, urn: str, olds: Properties, timeout: float = 0.0) -> None:
         """Delete a resource; one that is gone already is no error.
 
         Raises:
@@ -157,15 +157,16 @@ class Operations:
         kind = self._kind(token)
         self.note_known(urn)
         faults.strike(self.account, "delete", token, self.cancelled)
-        self._wait_detached(kind, identity, timeout or DETACH_WAIT_SECONDS)
+        key = self._key(kind, olds, identity)
+        self._wait_detached(kind, key, timeout or DETACH_WAIT_SECONDS)
         with self.account.transaction():
-            row = self.account.get(token, identity)
+            row = self.account.get(token, key)
             if row is None:
                 return
-            holders = self.account.holders(token, identity)
+            holders = self.account.holders(token, key)
             if holders:
                 raise kind.busy(row.name or row.id, holders[0])
-            self.account.store(token, identity, state=accounts.DELETING, owner=accounts.this_process())
+            self.account.store(token, key, state=accounts.DELETING, owner=accounts.this_process())
         call = replaced(self._call(kind, urn, row.inputs, row), timeout=timeout)
         try:
             clock.spend(
@@ -173,9 +174,9 @@ class Operations:
             )
             kind.delete(call)
         except CloudError:
-            self.account.store(token, identity, state=row.state)
+            self.account.store(token, key, state=row.state)
             raise
-        self.account.remove(token, identity)
+        self.account.remove(token, key)
 
     def invoke(self, token: str, arguments: Properties) -> tuple[Properties, list[Failure]]:
         """Call a function of the cloud.
@@ -198,6 +199,17 @@ class Operations:
             raise CloudError("UnknownType", f"the simulated cloud has no resource type {token}", status=501)
         return kind
 
+    def _region(self, properties: Properties) -> str:
+        return self.cloud.region_of(reveal(properties), self.config)
+
+    def _place(self, kind: ResourceType, inputs: Properties) -> str:
+        return "" if kind.everywhere else self.cloud.region_of(inputs, self.config)
+
+    def _key(self, kind: ResourceType, properties: Properties, identity: str) -> str:
+        """The key of a resource the engine knows by its id: in the place its state names, else wherever it is seen."""
+        row = self.account.find(kind.token, identity, self._region(properties))
+        return row.key if row else key_of(self._region(properties), identity)
+
     def _call(self, kind: ResourceType, urn: str, inputs: Properties, row: Row | None) -> Call:
         plain = _with_defaults(kind, reveal(inputs))
         plain.pop(DEFAULTS_KEY, None)
@@ -210,7 +222,7 @@ class Operations:
             outputs=dict(row.outputs) if row else {},
             old_inputs=dict(row.inputs) if row else {},
             config=self.config,
-            region=self.cloud.region_of(plain, self.config),
+            region=row.region if row else self._place(kind, plain),
             cancelled=self.cancelled,
         )
 
@@ -218,8 +230,7 @@ class Operations:
         """Inside a transaction: the row to work on, a new one or one to continue."""
         call = replaced(self._call(kind, urn, inputs, None), timeout=timeout)
         name = kind.name(call.inputs)
-        scope = "" if kind.everywhere else call.region
-        earlier = self._earlier(kind, urn, inputs, scope, name)
+        earlier = self._earlier(kind, urn, inputs, call.region, name)
         if earlier is not None and earlier.state == accounts.READY:
             return call, earlier
         call.id = earlier.id if earlier else ""
@@ -227,31 +238,31 @@ class Operations:
         if earlier is None:
             call.id = kind.make_id(call)
             moment = clock.now(self.account)
-            stored = conceal(inputs)
             row = Row(
-                kind.token,
-                call.id,
-                urn,
-                name,
-                call.region,
-                accounts.CREATING,
-                stored,
-                {},
-                accounts.this_process(),
-                moment,
-                moment,
+                type=kind.token,
+                key=call.key,
+                id=call.id,
+                urn=urn,
+                name=name,
+                region=call.region,
+                state=accounts.CREATING,
+                inputs=conceal(inputs),
+                outputs={},
+                owner=accounts.this_process(),
+                created_at=moment,
+                updated_at=moment,
             )
-            self.account.insert(row, scope)
+            self.account.insert(row)
         else:
-            self.account.store(kind.token, call.id, inputs=conceal(inputs), owner=accounts.this_process())
+            self.account.store(kind.token, call.key, inputs=conceal(inputs), owner=accounts.this_process())
             row = earlier
             call.resumed = True
         self._record(call)
         return call, row
 
-    def _earlier(self, kind: ResourceType, urn: str, inputs: Properties, scope: str, name: str | None) -> Row | None:
+    def _earlier(self, kind: ResourceType, urn: str, inputs: Properties, region: str, name: str | None) -> Row | None:
         """A row this create continues: the same URN's own intent, or what the engine never learnt was made."""
-        taken = self.account.named(kind.token, scope, name) if name is not None else None
+        taken = self.account.named(kind.token, region, name) if name is not None else None
         if taken is not None and taken.urn != urn:
             raise kind.exists(taken.name or taken.id)
         candidates = [taken] if taken is not None else self.account.rows(kind.token, urn=urn) if name is None else []
@@ -269,12 +280,12 @@ class Operations:
 
     def _record(self, call: Call, *, strict: bool = True) -> None:
         """Inside a transaction: references, quota and capacity of a resource, each checked."""
-        kind, identity = call.type, (call.type.token, call.id)
+        kind, identity = call.type, (call.type.token, call.key)
         self.account.set_refs(*identity, self._references(call, strict))
         quotas = self.cloud.quotas
         refuse_quota, refuse_capacity = self.cloud.over_quota(call), self.cloud.out_of_capacity(call)
         unlimited: Any = (lambda code: None) if not strict else quotas.get
-        quota.take(self.account, identity, call.region, kind.usage(call), unlimited, refuse_quota)
+        quota.take(self.account, identity, kind.usage(call), unlimited, refuse_quota)
         places: Iterable[Placement] = kind.placements(call)
         if strict:
             capacity.place(self.account, identity, places, self.cloud.zones(call.region), refuse_capacity)
@@ -285,9 +296,9 @@ class Operations:
         found: list[tuple[str, str, bool]] = []
         for ref in call.type.refs:
             for value in walk(call.inputs, ref.path):
-                row = self.account.find(ref.token, str(value))
+                row = call.find(ref.token, str(value))
                 if row is not None:
-                    found.append((ref.token, row.id, ref.holds))
+                    found.append((ref.token, row.key, ref.holds))
                 elif strict and not ref.foreign(str(value)):
                     raise self._kind(ref.token).missing(str(value))
         return found
@@ -299,10 +310,10 @@ class Operations:
             clock.spend(self.account, seconds, self.cancelled)
             computed = kind.create(call)
         except CloudError:
-            self.account.remove(kind.token, call.id)
+            self.account.remove(kind.token, call.key)
             raise
         except BaseException:
-            self.account.store(kind.token, call.id, owner="")
+            self.account.store(kind.token, call.key, owner="")
             raise
         return self._store(call, inputs, computed, call.urn)
 
@@ -317,7 +328,7 @@ class Operations:
         with self.account.transaction():
             self.account.store(
                 kind.token,
-                call.id,
+                call.key,
                 state=accounts.READY,
                 urn=urn,
                 inputs=conceal(inputs),
@@ -325,16 +336,16 @@ class Operations:
                 updated_at=clock.now(self.account),
             )
             call.outputs = reveal(outputs)
-            self.account.set_aliases(kind.token, call.id, kind.aliases(call))
+            self.account.set_aliases(kind.token, call.key, kind.aliases(call))
         return outputs
 
-    def _wait_detached(self, kind: ResourceType, identity: str, seconds: float) -> None:
+    def _wait_detached(self, kind: ResourceType, key: str, seconds: float) -> None:
         """Wait, within limits, until interfaces of deleted machines have left this resource (case A04)."""
         deadline = time.monotonic() + seconds
-        while left := faults.lingering(self.account, kind.token, identity):
+        while left := faults.lingering(self.account, kind.token, key):
             holder, remaining = left[0]
             if time.monotonic() >= deadline:
-                raise self.cloud.still_attached(kind, identity, holder)
+                raise self.cloud.still_attached(kind, key.partition("/")[2], holder)
             clock.wait(min(remaining, 1.0, max(deadline - time.monotonic(), 0.01)), self.cancelled)
 
 

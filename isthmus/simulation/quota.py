@@ -33,59 +33,66 @@ Refusal = Callable[[Quota, float, float, float], CloudError]
 """The cloud's error from (quota, limit, already used, asked for)."""
 
 
-def limit(account: Account, quota: Quota, region: str) -> float:
-    """The limit that applies in a region: the region's own, else the one for everywhere, else the starting one."""
+def limit(account: Account, quota: Quota, place: str) -> float:
+    """The limit that applies in a place: its own, else its region's (of a zone), else everywhere's, else the start."""
     found = {
-        row["region"]: float(row["value"])
-        for row in account.database.execute("SELECT region, value FROM quotas WHERE code = ?", (quota.code,))
+        row["place"]: float(row["value"])
+        for row in account.database.execute("SELECT place, value FROM quotas WHERE code = ?", (quota.code,))
     }
-    return found.get(region, found.get(EVERYWHERE, quota.start))
+    for name in (place, place[:-1], EVERYWHERE):
+        if name in found:
+            return found[name]
+    return quota.start
 
 
-def used(account: Account, code: str, region: str, *, besides: tuple[str, str] = ("", "")) -> float:
-    """How much of a quota is taken in a region, leaving out one resource (type, id)."""
+def used(account: Account, code: str, place: str) -> float:
+    """How much of a quota is taken in a place."""
     row = account.database.execute(
-        "SELECT coalesce(sum(amount), 0) AS total FROM usage WHERE code = ? AND region = ? AND NOT (type = ? AND id = ?)",
-        (code, region, *besides),
+        "SELECT coalesce(sum(amount), 0) AS total FROM usage WHERE code = ? AND place = ?", (code, place)
     ).fetchone()
     return float(row["total"])
 
 
-def set_limit(account: Account, code: str, value: float, region: str = EVERYWHERE) -> None:
+def set_limit(account: Account, code: str, value: float, place: str = EVERYWHERE) -> None:
     """Change a limit; nothing that exists is taken away."""
     with account.transaction() as database:
-        if region == EVERYWHERE:
+        if place == EVERYWHERE:
             database.execute("DELETE FROM quotas WHERE code = ?", (code,))
-        database.execute("INSERT OR REPLACE INTO quotas VALUES (?, ?, ?)", (code, region, value))
+        database.execute("INSERT OR REPLACE INTO quotas VALUES (?, ?, ?)", (code, place, value))
 
 
 def take(
     account: Account,
     resource: tuple[str, str],
-    region: str,
     amounts: Iterable[Usage],
     quotas: Callable[[str], Quota | None],
     refuse: Refusal,
 ) -> None:
     """Record what a resource takes, in place of what it took before. Call inside a transaction.
 
+    Args:
+        resource: its type and key.
+        quotas: the quota of a code, or None when its limit does not count now.
+
     Raises:
         CloudError: a limit would be passed (made by `refuse`).
     """
     with account.transaction() as database:
         before = {
-            row["code"]: float(row["amount"])
-            for row in database.execute("SELECT code, amount FROM usage WHERE type = ? AND id = ?", resource)
+            (row["place"], row["code"]): float(row["amount"])
+            for row in database.execute("SELECT * FROM usage WHERE type = ? AND key = ?", resource)
         }
-        database.execute("DELETE FROM usage WHERE type = ? AND id = ?", resource)
+        database.execute("DELETE FROM usage WHERE type = ? AND key = ?", resource)
         for item in amounts:
             quota = quotas(item.code)
-            if quota is not None and item.amount > before.get(item.code, 0.0):
-                _check(account, quota, region, item.amount, refuse)
-            database.execute("INSERT INTO usage VALUES (?, ?, ?, ?, ?)", (*resource, region, item.code, item.amount))
+            if quota is not None and item.amount > before.get((item.place, item.code), 0.0):
+                _check(account, quota, item, refuse)
+            database.execute(
+                "INSERT INTO usage VALUES (?, ?, ?, ?, ?)", (*resource, item.place, item.code, item.amount)
+            )
 
 
-def _check(account: Account, quota: Quota, region: str, amount: float, refuse: Refusal) -> None:
-    allowed, taken = limit(account, quota, region), used(account, quota.code, region)
-    if taken + amount > allowed:
-        raise refuse(quota, allowed, taken, amount)
+def _check(account: Account, quota: Quota, item: Usage, refuse: Refusal) -> None:
+    allowed, taken = limit(account, quota, item.place), used(account, quota.code, item.place)
+    if taken + item.amount > allowed:
+        raise refuse(quota, allowed, taken, item.amount)

@@ -90,6 +90,8 @@ class Usage:
 
     code: str
     amount: float
+    place: str
+    """The region or zone in which it counts, "" for the whole account."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,12 @@ class Call:
 
     def find(self, token: str, reference: str) -> Row | None:
         """Another resource of the account by id or alias."""
-        return self.account.find(token, reference)
+        return self.account.find(token, reference, self.region)
+
+    @property
+    def key(self) -> str:
+        """What the account knows this resource by."""
+        return f"{self.region}/{self.id}"
 
     def changed(self, *names: str) -> bool:
         """Whether any of these inputs differs from the last accepted ones."""

@@ -144,7 +144,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
         token = _token(request)
         with _answering(context, self._cloud, "deleting", token, request.name):
-            self._ready(context).delete(token, request.id, request.urn, request.timeout)
+            self._ready(context).delete(token, request.id, request.urn, decode(request.properties), request.timeout)
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
