@@ -1,0 +1,234 @@
+"""The comparison as a table, JSON, CSV or one self-contained HTML page. All four read the same document.
+
+The page needs nothing but itself: no script, no font, no network. rich and jinja2 are imported when they are used.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.costs.document import CLOUD_NAMES
+from isthmus.costs.parts import NAMES
+from isthmus.specs.errors import InvalidSpec
+
+UNKNOWN = "unknown"
+UNDATED = "undated"
+TEMPLATES = Path(__file__).parent / "templates"
+BARS = 16
+"""Bars in a chart; what comes after is in the table."""
+
+Document = Mapping[str, Any]
+
+
+def write(report: Document, path: Path) -> None:
+    """Write the report in the format that the file's name asks for.
+
+    Raises:
+        InvalidSpec: the name ends in none of .html, .json, .csv, or the file cannot be written.
+    """
+    makers = {".html": to_html, ".json": to_json, ".csv": to_csv}
+    maker = makers.get(path.suffix.lower())
+    if maker is None:
+        raise InvalidSpec(
+            f"cannot tell the format of {path.name}: its name must end in .html, .json or .csv",
+            subject=str(path),
+            remedy="isthmus cost compare ... -o report.html",
+        )
+    text = maker(report)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise InvalidSpec(
+            f"cannot write {path}: {error.strerror}", subject=str(path), remedy="choose another file"
+        ) from error
+
+
+def to_json(report: Document) -> str:
+    """The document itself, in its own order."""
+    return json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+
+
+def to_csv(report: Document) -> str:
+    """One row per offer and per refused place. Amounts unknown are `unknown`; a part that an offer does not have is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    for workload in report["workloads"]:
+        for offer in workload["offers"]:
+            writer.writerow(_csv_offer(workload, offer))
+        for refusal in workload["refused"]:
+            writer.writerow(
+                {
+                    "workload": workload["workload"],
+                    "status": "refused",
+                    "cloud": refusal["cloud"],
+                    "region": refusal["region"],
+                    "purchase": refusal["purchase"],
+                    "gpu_model": refusal["gpuModel"] or "",
+                    "reason": refusal["reason"],
+                }
+            )
+    return out.getvalue()
+
+
+CSV_COLUMNS = (
+    "workload", "status", "rank", "cloud", "region", "purchase", "machines", "machine", "instance_type", "gpu_model",
+    "gpus", "hours", *(f"{name.replace(' ', '_')}_usd" for name in NAMES), "total_usd", "oldest_price", "undated", "interruption",
+    "reason", *(f"{name.replace(' ', '_')}_{what}" for name in NAMES for what in ("how", "as_of", "source")),
+)  # fmt: skip
+
+
+def _csv_offer(workload: Document, offer: Document) -> dict[str, Any]:
+    row = {
+        "workload": workload["workload"],
+        "status": "offer" if offer["total"] is not None else UNKNOWN,
+        "rank": offer["rank"] or "",
+        "cloud": offer["cloud"],
+        "region": offer["region"],
+        "purchase": offer["purchase"],
+        "machines": offer["machines"],
+        "machine": offer["machine"],
+        "instance_type": offer["instanceType"],
+        "gpu_model": offer["gpuModel"] or "",
+        "gpus": offer["gpus"],
+        "hours": workload["hours"],
+        "total_usd": offer["total"] or UNKNOWN,
+        "oldest_price": offer["oldestPrice"] or UNDATED,
+        "undated": " ".join(offer["undated"]),
+        "interruption": offer["interruption"] or "",
+        "reason": f"no price of: {', '.join(offer['unknown'])}" if offer["unknown"] else "",
+    }
+    for part in offer["parts"]:
+        name = part["name"].replace(" ", "_")
+        row[f"{name}_usd"] = part["usd"] or UNKNOWN
+        row[f"{name}_how"] = part["how"]
+        row[f"{name}_as_of"] = part["asOf"] or UNDATED
+        row[f"{name}_source"] = part["source"]
+    return row
+
+
+def to_html(report: Document) -> str:
+    """One page that works offline, in light and dark, on paper and on a phone."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["dated"] = dated
+    environment.filters["cloud"] = lambda name: CLOUD_NAMES.get(name, name)
+    template = environment.get_template("comparison.html.j2")
+    charts = [_chart(workload["offers"]) for workload in report["workloads"]]
+    refused = [grouped(workload["refused"]) for workload in report["workloads"]]
+    return template.render(report=report, charts=charts, refused=refused, names=NAMES)
+
+
+def _chart(offers: Sequence[Document]) -> list[list[dict[str, Any]]]:
+    """For each bar its segments: the part's name, its amount and its width in percent of the longest bar."""
+    longest = max((float(offer["total"]) for offer in offers if offer["total"]), default=0.0)
+    known = max((sum(float(part["usd"] or 0) for part in offer["parts"]) for offer in offers), default=0.0)
+    scale = max(longest, known) or 1.0
+    return [
+        [
+            {"name": part["name"], "usd": part["usd"], "width": round(float(part["usd"]) / scale * 100, 3)}
+            for part in offer["parts"]
+            if part["usd"] and float(part["usd"]) > 0
+        ]
+        for offer in offers[:BARS]
+    ]
+
+
+def grouped(refusals: Sequence[Document]) -> list[dict[str, Any]]:
+    """Refusals of the same place and reason as one, with all their purchase options."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for refusal in refusals:
+        key = (refusal["cloud"], refusal["region"], refusal["reason"])
+        found.setdefault(key, []).append(refusal["purchase"])
+    return [
+        {"cloud": cloud, "region": region, "reason": reason, "purchases": list(dict.fromkeys(purchases))}
+        for (cloud, region, reason), purchases in found.items()
+    ]
+
+
+def show(report: Document, *, all_refused: bool = False) -> None:
+    """Print the report as tables for a person."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=None if _is_terminal() else 150, highlight=False, soft_wrap=False)
+    for workload in report["workloads"]:
+        console.print(Text(workload["answer"], style="bold"))
+        for note in workload["notes"]:
+            console.print(Text(note))
+        if workload["offers"]:
+            console.print(_table(workload))
+        _show_refused(console, grouped(workload["refused"]), all_refused)
+    console.print(
+        Text(
+            f"USD, {report['basis']}. What is assumed: isthmus cost compare ... -o report.html (or --json).",
+            style="dim",
+        )
+    )
+
+
+def _table(workload: Document) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=_demand(workload), title_justify="left", title_style="dim")
+    for column in ("#", "cloud", "region", "purchase", "machines"):
+        table.add_column(column, overflow="fold")
+    for column in (*NAMES, "total", "prices of"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for offer in workload["offers"]:
+        by_name = {part["name"]: part["usd"] or UNKNOWN for part in offer["parts"]}
+        table.add_row(
+            str(offer["rank"] or "-"),
+            offer["cloud"],
+            offer["region"],
+            offer["purchase"],
+            f"{offer['machines']} x {offer['machine']}",
+            *(by_name.get(name, "included") for name in NAMES),
+            offer["total"] or UNKNOWN,
+            dated(offer),
+        )
+    return table
+
+
+def dated(offer: Document) -> str:
+    """The oldest date among an offer's prices; a star where one of them has none in its source."""
+    return (offer["oldestPrice"] or UNDATED) + ("*" if offer["undated"] and offer["oldestPrice"] else "")
+
+
+def _demand(workload: Document) -> str:
+    cards = f", {workload['gpus']} GPUs" if workload["gpus"] else ""
+    model = f" ({workload['gpuModel']})" if workload["gpuModel"] else ""
+    return f"{workload['pods']} pods{cards}{model}, {workload['hours']} h, {workload['storageGib']} GiB disk, {workload['egressGib']} GiB out; USD"
+
+
+def _show_refused(console: Any, refusals: Sequence[Document], everything: bool) -> None:
+    from rich.text import Text
+
+    few = refusals if everything else refusals[:6]
+    if few:
+        console.print(Text("Refused:", style="bold"))
+    for refusal in few:
+        console.print(
+            Text(f"  {refusal['cloud']} {refusal['region']} ({', '.join(refusal['purchases'])}): {refusal['reason']}")
+        )
+    if len(few) < len(refusals):
+        console.print(Text(f"  and {len(refusals) - len(few)} more: --json lists them all"))
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdout.isatty()
