@@ -61,5 +61,7 @@ pulumi.export("kubeconfig", cloud.kubeconfig(platform))
 pulumi.export("kubeconfigNative", cloud.kubeconfig(platform, native=True))
 if settings.cost_report:
     report = costs.report_for(specs, facts)
-    deploy.objects("cost-report", [render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})], provider)
+    deploy.objects(
+        "cost-report", [render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})], provider
+    )
     pulumi.export("costReport", report)

@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PLATFORM = [ROOT / "__main__.py", *(ROOT / "infra").rglob("*"), *(ROOT / "operators").rglob("*"), *(ROOT / "workloads").rglob("*")]
+PLATFORM = [
+    ROOT / "__main__.py",
+    *(ROOT / "infra").rglob("*"),
+    *(ROOT / "operators").rglob("*"),
+    *(ROOT / "workloads").rglob("*"),
+]
 SOURCES = [
     path
     for path in ROOT.rglob("*")
-    if path.is_file() and not {".git", ".venv", "__pycache__"} & set(path.parts) and ".cache" not in str(path) and "_cache" not in str(path)
+    if path.is_file()
+    and not {".git", ".venv", "__pycache__"} & set(path.parts)
+    and ".cache" not in str(path)
+    and "_cache" not in str(path)
 ]
 HEAVY = ["pulumi", "pulumi_aws", "pulumi_gcp", "pulumi_kubernetes", "kubernetes", "grpc", "jinja2", "rich", "cyclopts"]
 

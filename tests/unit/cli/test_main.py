@@ -26,7 +26,15 @@ def test_a_wrong_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(IsthmusError, 1), (NotFound, 1), (NoCapacity, 1), (QuotaExceeded, 1), (NotReady, 1), (InvalidSpec, 2), (Refused, 3)],
+    [
+        (IsthmusError, 1),
+        (NotFound, 1),
+        (NoCapacity, 1),
+        (QuotaExceeded, 1),
+        (NotReady, 1),
+        (InvalidSpec, 2),
+        (Refused, 3),
+    ],
 )
 def test_an_error_is_a_sentence_an_object_and_a_next_command(
     error: type[IsthmusError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
