@@ -1,0 +1,65 @@
+"""What a cloud's SDK says about its own resource types: property names and required inputs, by reflection."""
+
+import importlib
+import inspect
+import sys
+import typing
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import pulumi
+from pulumi import _types
+
+PROVIDER = "pulumi:providers:"
+
+
+@cache
+def args_class(token: str) -> type:
+    """The input class of a resource type, found by the type token that the SDK registers for it."""
+    if token.startswith(PROVIDER):
+        package = importlib.import_module(f"pulumi_{token.removeprefix(PROVIDER)}")
+        return typing.cast(type, package.ProviderArgs)
+    package_name, module_path, _ = token.split(":")
+    package = importlib.import_module(f"pulumi_{package_name}.{module_path.split('/')[0]}")
+    for _, member in inspect.getmembers(package, inspect.isclass):
+        if getattr(member, "pulumi_type", None) == token and issubclass(member, pulumi.CustomResource):
+            module: ModuleType = sys.modules[member.__module__]
+            return typing.cast(type, getattr(module, module.__all__[0]))
+    raise LookupError(f"the SDK has no resource type {token}")
+
+
+def problems(token: str, inputs: dict[str, Any]) -> list[str]:
+    """Every input that the SDK does not know and every required one that is missing, nested ones too."""
+    return _problems(args_class(token), inputs, token)
+
+
+def _problems(expected: type, value: dict[str, Any], where: str) -> list[str]:
+    known = _types.input_type_types(expected)
+    found = [f"{where}: the SDK has no property {name!r}" for name in value if name not in known]
+    names = _types.input_type_py_to_pulumi_names(expected)
+    for parameter in list(inspect.signature(expected.__init__).parameters.values())[1:]:  # type: ignore[misc]
+        name = names.get(parameter.name, parameter.name)
+        if parameter.default is inspect.Parameter.empty and name not in value:
+            found.append(f"{where}: {name} is required")
+    for name, item in value.items():
+        nested = _nested(known.get(name))
+        items = item if isinstance(item, list) else [item]
+        if nested is not None:
+            for each in items:
+                if isinstance(each, dict):
+                    found += _problems(nested, each, f"{where}.{name}")
+    return found
+
+
+def _nested(hint: Any) -> type | None:
+    """The input class inside Input[X], Optional[...], Sequence[...]; None for plain values and free maps."""
+    if inspect.isclass(hint) and _types.is_input_type(hint):
+        return hint
+    if typing.get_origin(hint) is dict or "Mapping" in str(typing.get_origin(hint)):
+        return None
+    for part in typing.get_args(hint):
+        found = _nested(part)
+        if found is not None:
+            return found
+    return None
