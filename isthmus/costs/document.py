@@ -135,8 +135,18 @@ def answer(ranking: Ranking) -> str:
         return f"None of the places asked for can run {ranking.workload}."
     return (
         f"{place(best)} is the cheapest for {ranking.workload}: {shown(best.total)} USD for "
-        f"{plain(ranking.demand.hours)} h on {best.nodes} x {best.shape.name}."
+        f"{plain(ranking.demand.hours)} h on {machines(best)}."
     )
+
+
+def machines(estimate: Estimate) -> str:
+    """How many of which machine, with the cards it has: "2 x g4dn.12xlarge (4 x T4 each)"."""
+    shape = estimate.shape
+    said = f"{estimate.nodes} x {shape.name}"
+    if not shape.gpu_count or shape.cards_apart:
+        return said
+    each = " each" if estimate.nodes > 1 else ""
+    return f"{said} ({shape.gpu_count} x {shape.gpu_model}{each})"
 
 
 def _notes(ranking: Ranking) -> list[str]:

@@ -124,6 +124,8 @@ def to_html(report: Document) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["dated"] = dated
+    environment.filters["whole"] = _whole
+    environment.filters["times"] = lambda text: text.replace(" x ", "\u00a0×\u00a0")
     environment.filters["cloud"] = lambda name: CLOUD_NAMES.get(name, name)
     template = environment.get_template("comparison.html.j2")
     charts = [_chart(workload["offers"]) for workload in report["workloads"]]
@@ -133,17 +135,19 @@ def to_html(report: Document) -> str:
 
 def _chart(offers: Sequence[Document]) -> list[list[dict[str, Any]]]:
     """For each bar its segments: the part's name, its amount and its width in percent of the longest bar."""
-    longest = max((float(offer["total"]) for offer in offers if offer["total"]), default=0.0)
-    known = max((sum(float(part["usd"] or 0) for part in offer["parts"]) for offer in offers), default=0.0)
-    scale = max(longest, known) or 1.0
-    return [
-        [
-            {"name": part["name"], "usd": part["usd"], "width": round(float(part["usd"]) / scale * 100, 3)}
-            for part in offer["parts"]
-            if part["usd"] and float(part["usd"]) > 0
-        ]
-        for offer in offers[:BARS]
+    bars = [[part for part in offer["parts"] if part["usd"] and float(part["usd"]) > 0] for offer in offers[:BARS]]
+    longest = max((sum(float(part["usd"]) for part in bar) for bar in bars), default=0.0) or 1.0
+    return [[{**part, "width": round(float(part["usd"]) / longest * 100, 3)} for part in bar] for bar in bars]
+
+
+def _whole(text: str) -> str:
+    """Names with a hyphen (us-west-2) are not broken at the end of a line."""
+    from markupsafe import Markup, escape
+
+    words = [
+        Markup('<span class="nb">{}</span>').format(word) if "-" in word else escape(word) for word in text.split(" ")
     ]
+    return Markup(" ").join(words)
 
 
 def grouped(refusals: Sequence[Document]) -> list[dict[str, Any]]:
