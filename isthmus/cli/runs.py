@@ -1,0 +1,122 @@
+"""isthmus runs: list, show and follow runs."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from isthmus.cli.output import print_json, print_rows
+from isthmus.specs.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.runs.model import Run, Snapshot
+    from isthmus.runs.store import Store
+
+app = App(name="runs", help="List and show runs.")
+
+Json = Annotated[bool, Parameter(negative="")]
+
+
+@app.default
+def runs(*, stack: Annotated[str | None, Parameter(name=["--stack", "-s"])] = None, json: Json = False) -> None:
+    """List runs, newest first.
+
+    Parameters
+    ----------
+    stack
+        Only those of this stack.
+    json
+        Print JSON.
+    """
+    from isthmus.cli.run import open_store
+    from isthmus.runs import summary
+
+    store = open_store()
+    found, silent = _refreshed(store, store.runs(stack=stack))
+    columns = ["run", "workload", "stack", "state", "created", "time", "source", "reason"]
+    print_rows(
+        [summary.row(run) for run in found], columns, as_json=json, empty="no runs yet; isthmus run ddp-digits -s STACK"
+    )
+    for name, problem in silent.items():
+        print(f"runs on {name} are shown as they were last seen: {problem}", file=sys.stderr)
+
+
+@app.command
+def show(run: str, *, json: Json = False) -> int:
+    """Show one run: its pods, what they wait for, its metrics. The exit code is 0 unless it failed.
+
+    Parameters
+    ----------
+    run
+        Id of the run, or name of its job.
+    json
+        Print JSON.
+    """
+    from isthmus.cli.run import open_store
+    from isthmus.runs import summary
+    from isthmus.runs.model import State
+
+    store = open_store()
+    snapshot, problem = look(store, store.get(run))
+    if json:
+        print_json(summary.as_dict(snapshot) | ({"as_last_seen": problem} if problem else {}))
+        return int(snapshot.run.state in {State.FAILED, State.LOST})
+    print("\n".join(summary.ending(snapshot)))
+    if problem:
+        print(f"  as it was last seen: {problem}")
+    for sentence in snapshot.waiting:
+        print(f"  {sentence}")
+    pods = summary.as_dict(snapshot)["pods"]
+    columns = ["pod", "role", "rank", "phase", "node", "exit_code", "restarts", "reason"]
+    print_rows(pods, columns, empty="no pods were seen")
+    return int(snapshot.run.state in {State.FAILED, State.LOST})
+
+
+@app.command
+def follow(run: str, *, json: Json = False) -> int:
+    """Follow a run to its end. Ctrl-C leaves it going.
+
+    The exit code is 0 only when it succeeded and reached every metric its workload requires.
+
+    Parameters
+    ----------
+    run
+        Id of the run, or name of its job.
+    json
+        Print the run as JSON at the end.
+    """
+    from isthmus.cli.run import cluster_of, follow_to_end, open_store
+
+    store = open_store()
+    its_run = store.get(run)
+    return follow_to_end(cluster_of(its_run.stack), store, its_run, as_json=json)
+
+
+def _refreshed(store: "Store", found: "list[Run]") -> "tuple[list[Run], dict[str, str]]":
+    """The runs, those that may have changed looked at once; and of stacks that do not answer, why. Each is asked once."""
+    silent: dict[str, str] = {}
+    result = []
+    for run in found:
+        if run.state.final or run.stack in silent:
+            result.append(run)
+            continue
+        snapshot, problem = look(store, run)
+        if problem:
+            silent[run.stack] = problem
+        result.append(snapshot.run)
+    return result, silent
+
+
+def look(store: "Store", run: "Run") -> "tuple[Snapshot, str]":
+    """A run as it is now; or as it was last seen, and why it cannot be asked."""
+    from isthmus.cli.run import cluster_of
+    from isthmus.runs import watch
+    from isthmus.runs.model import Snapshot
+
+    problem = ""
+    if not run.state.final:
+        try:
+            return watch.refresh(cluster_of(run.stack), store, run), ""
+        except IsthmusError as error:
+            problem = error.message
+    return Snapshot(run, tuple(store.replicas(run)), (), store.latest(run)), problem
