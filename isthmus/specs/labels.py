@@ -41,3 +41,12 @@ RUNS_NAMESPACE = "isthmus-runs"
 
 RUNS_ACCOUNT = "trainer"
 """The service account that pods of runs use; the cloud identity with access to the bucket is bound to it."""
+
+DEVICE_PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
+"""Node label of shared cards: the name of the device plugin configuration to use (GpuSharing.config_name)."""
+
+LOCAL_NODE = PREFIX + "local-node"
+"""Label (value `true`) of the one node of a simulated cloud's cluster that runs containers."""
+
+SIMULATED_NODE = PREFIX + "simulated-node"
+"""Label (value `true`) of nodes that only schedule."""
