@@ -28,7 +28,7 @@ def write_all(real_pulumi: Path) -> list[Path]:
     """
     written = [write_pulumi(folder, real_pulumi) for folder in (home.tools_bin(), environment_bin())]
     host = real_pulumi.resolve().parent / LANGUAGE_HOST
-    if not host.exists() or _is_ours(host):  # the official one lies there when pulumi came from its publisher
+    if not host.exists() or is_ours(host):  # the official one lies there when pulumi came from its publisher
         written.append(_script(host, _python_module("isthmus.toolchain.language_host")))
     for plugins in plugin_folders():
         for cloud in SIMULATED_CLOUDS:
@@ -82,7 +82,8 @@ def _script(path: Path, body: str) -> Path:
     return path
 
 
-def _is_ours(path: Path) -> bool:
+def is_ours(path: Path) -> bool:
+    """Whether a file is one of our start scripts."""
     try:
         return _MARK in path.read_bytes()[:200].decode("utf-8", "replace")
     except OSError:

@@ -1,0 +1,42 @@
+"""`isthmus install`: build or fetch the programs that isthmus runs."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def install(
+    *groups: str,
+    no_releases: Annotated[bool, Parameter(negative=())] = False,
+    keep_cache: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Build or fetch the programs that isthmus runs, under ISTHMUS_HOME.
+
+    Each comes from PATH if its version fits, else from its publisher if its checksum can be had, else from the Go module
+    proxy. Run it again after an interruption: it goes on. Comparing prices needs none of them.
+
+    Parameters
+    ----------
+    groups
+        engine (Pulumi), cluster (Kubernetes and what it runs on), operators, images, or single tools by name. Default: all.
+    no_releases
+        Do not ask publishers; build everything that is not on PATH.
+    keep_cache
+        Keep Go's caches, which are otherwise removed once everything is installed.
+    """
+    from isthmus.toolchain import install as installer
+    from isthmus.toolchain.progress import Progress, duration
+
+    work = installer.plan(groups)
+    if work.packages:
+        print(f"Debian packages: {', '.join(f'{package.name} ({package.about})' for package in work.packages)}")
+    if work.todo:
+        names = ", ".join(f"{tool.name} {tool.version}" for tool in work.todo)
+        print(f"to install: {names}\nat most {duration(work.seconds)} on 2 cores if all have to be built", flush=True)
+    with Progress() as progress:
+        ways = installer.Ways(releases=not no_releases)
+        outcomes = installer.install(groups, listener=progress, ways=ways, keep_cache=keep_cache)
+    error = installer.failures(outcomes)
+    if error is not None:
+        raise error
+    print(f"{len(outcomes)} ready; next: isthmus doctor")
