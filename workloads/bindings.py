@@ -5,6 +5,7 @@ exactly the paths listed here before it compares. To allow one more difference i
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict
@@ -56,11 +57,21 @@ def for_cloud(cloud: str) -> Binding:
     return CLOUDS[cloud]
 
 
-DECLARED: tuple[tuple[str, str, str], ...] = (
-    ("PersistentVolumeClaim", "spec.storageClassName", "storage class"),
-    ("PersistentVolumeClaim", "spec.volumeName", "the volume that the cluster gave"),
-    ("ServiceAccount", "metadata.annotations['eks.amazonaws.com/role-arn']", "identity"),
-    ("ServiceAccount", "metadata.annotations['iam.gke.io/gcp-service-account']", "identity"),
-    ("StorageClass", "*", "each cloud has its own disks"),
+@dataclass(frozen=True)
+class Declared:
+    """One difference that may be: a path in objects of a kind and name. * matches any kind, name or list index; as the
+    whole path it means the object itself."""
+
+    kind: str
+    name: str
+    path: str
+    why: str
+
+
+DECLARED: tuple[Declared, ...] = (
+    Declared("PersistentVolumeClaim", "*", "spec.storageClassName", "storage class"),
+    Declared("ServiceAccount", "*", "metadata.annotations['eks.amazonaws.com/role-arn']", "identity"),
+    Declared("ServiceAccount", "*", "metadata.annotations['iam.gke.io/gcp-service-account']", "identity"),
+    Declared("StorageClass", "*", "*", "each cloud has its own disks"),
 )
-"""Kind, path ("*": the whole object) and why: what parity leaves out, in this order, and prints."""
+"""What parity leaves out before it compares, and tells that it did."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isthmus.kube import kubeconfig as kubeconfigs
-from isthmus.kube.paths import KNOWN, Resource, from_discovery, group_path
+from isthmus.kube.paths import KNOWN, Resource, from_aggregated, from_discovery, group_path
 from isthmus.kube.transport import READ_SECONDS, ApiError, Transport
 from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound, NotReady
 
@@ -21,6 +21,9 @@ PAGE = 500
 
 WATCH_SECONDS = 60
 """One watch request; the server ends it and we go on, so that a dead connection is noticed within WATCH_SECONDS + 10 s."""
+
+AGGREGATED_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+"""Asks for all groups at once (kubernetes.io, "API Discovery", aggregated; v2 from Kubernetes 1.30)."""
 
 PATCHES = {
     "merge": "application/merge-patch+json",
@@ -74,6 +77,16 @@ class Cluster:
         if key not in self._resources:
             raise _no_kind(api_version, kind)
         return self._resources[key]
+
+    def kinds(self) -> list[Resource]:
+        """Every kind that can be listed, each once in the version its server prefers. Two requests."""
+        found: dict[tuple[str, str], Resource] = {}
+        for path in ("/api", "/apis"):
+            document = self._transport.json("GET", path, accept=AGGREGATED_DISCOVERY, subject="API discovery")
+            for resource in from_aggregated(document):
+                group = resource.api_version.rpartition("/")[0]
+                found.setdefault((group, resource.plural), resource)
+        return list(found.values())
 
     def apply(self, manifest: Mapping[str, Any], *, force: bool = True, dry_run: bool = False) -> Object:
         """Create or change one object by server-side apply; returns what the server now holds.

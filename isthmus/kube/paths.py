@@ -80,3 +80,17 @@ def from_discovery(api_version: str, document: dict[str, Any]) -> dict[tuple[str
         for item in document.get("resources") or ()
         if "/" not in item["name"]
     }
+
+
+def from_aggregated(document: dict[str, Any]) -> list[Resource]:
+    """The listable kinds in an APIGroupDiscoveryList, in the server's order of preference."""
+    found = []
+    for group in document.get("items") or ():
+        name = (group.get("metadata") or {}).get("name")
+        for version in group.get("versions") or ():
+            api_version = f"{name}/{version['version']}" if name else str(version["version"])
+            for item in version.get("resources") or ():
+                if "list" in (item.get("verbs") or ()):
+                    kind, namespaced = item["responseKind"]["kind"], item.get("scope") == "Namespaced"
+                    found.append(Resource(api_version, kind, item["resource"], namespaced))
+    return found

@@ -67,6 +67,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         subject: str = "",
         seconds: float = READ_SECONDS,
     ) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class Transport:
         Raises:
             NotFound, NotReady, Refused, InvalidSpec, ApiError: see `error_for`.
         """
-        response = self._send(method, path, query, body, content_type, "application/json", subject, seconds)
+        response = self._send(method, path, query, body, content_type, accept, subject, seconds)
         try:
             with _network(self.server, subject):
                 data = response.read()
@@ -152,6 +153,8 @@ def error_for(status: int, body: bytes, *, server: str, subject: str) -> Isthmus
     404 NotFound; 401 and 429 and 5xx NotReady; 403 Refused; 400 and 422 InvalidSpec; others ApiError.
     """
     message, reason = _status(body, status)
+    if status == 404 and not reason:
+        message = f"the cluster at {server} does not serve this kind of object"  # a Status is sent for a missing object
     if status == 404:
         return NotFound(message, subject=subject)
     if status == UNAUTHORIZED:

@@ -1,0 +1,136 @@
+"""isthmus parity: do stacks carry the same objects?"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from isthmus.cli.output import print_json, print_rows, progress
+from isthmus.specs.errors import InvalidSpec, NotReady
+
+if TYPE_CHECKING:
+    from isthmus.runs.parity import Difference, Side
+
+SHOWN = 40
+"""Differences printed at most; --json has all."""
+
+
+def parity(first: str, *others: str, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Show that stacks carry the same objects, or the exact paths that differ. The exit code is 1 when they differ.
+
+    Compared are the objects of the platform and the sample workloads, as the program renders them and as each cluster
+    holds them, without fields that the server sets and without the declared bindings.
+
+    Parameters
+    ----------
+    first
+        Name of a stack, for example aws-sim.
+    others
+        Names of the stacks to compare it with.
+    json
+        Print everything as JSON.
+    """
+    stacks = [first, *others]
+    if len(stacks) < 2 or len(set(stacks)) < len(stacks):
+        raise InvalidSpec(
+            "give two or more different stacks", subject="parity", remedy="isthmus parity aws-sim gcp-sim"
+        )
+    sides = [_read(stack) for stack in stacks]
+    differences = {stack: _against_program(stack, one) for stack, one in zip(stacks, sides, strict=True)}
+    between = {one.name: _compare(sides[0], one) for one in sides[1:]}
+    equal = not any(differences.values()) and not any(between.values())
+    if json:
+        print_json(_as_json(sides, differences, between, equal=equal))
+        return 0 if equal else 1
+    print_rows(
+        [{"stack": one.name, "objects": len(one.objects), "digest": one.digest} for one in sides],
+        ["stack", "objects", "digest"],
+    )
+    for one in sides:
+        for text in one.left_out:
+            print(f"  left out on {one.name} (declared): {text}")
+    if equal:
+        print(f"equal: {len(sides[0].objects)} objects, digest {sides[0].digest[:16]}")
+        return 0
+    for stack, found in differences.items():
+        _print_differences(f"{stack} is not as the program renders it", found, "program", stack)
+    for stack, found in between.items():
+        _print_differences(f"{first} and {stack} differ", found, first, stack)
+    return 1
+
+
+def _read(stack: str) -> "Side":
+    from isthmus.cli.run import cluster_of
+    from isthmus.runs import parity as comparing
+
+    with progress(f"parity {stack}") as line:
+        line.update("reading objects")
+        cluster = cluster_of(stack)
+        one = comparing.side(stack, comparing.read(cluster))
+    if not one.objects:
+        raise NotReady(
+            f"stack {stack} holds no object of ours, so there is nothing to compare",
+            subject=f"stack {stack}",
+            remedy=f"isthmus up {stack}",
+        )
+    return one
+
+
+def _against_program(stack: str, one: "Side") -> "list[Difference]":
+    from isthmus.runs import parity as comparing
+
+    return comparing.missing(_rendered(stack), one)
+
+
+def _rendered(stack: str) -> list[dict[str, Any]]:
+    """What the program deploys into every cluster: operators and samples, as __main__.py composes them."""
+    from operators import device_plugin, training_operator
+
+    from isthmus.cli.project import settings
+    from isthmus.specs import labels
+    from workloads import bindings, render
+
+    chosen = settings(stack)
+    binding = bindings.for_cloud(chosen.cloud)
+    objects = [*training_operator.manifests()]
+    if not binding.provides_device_plugin:
+        objects += device_plugin.manifests(chosen.cluster.pools)
+    for name in chosen.samples:
+        objects += render.render(render.load(name), namespace=labels.RUNS_NAMESPACE, binding=binding)
+    return objects
+
+
+def _compare(left: "Side", right: "Side") -> "list[Difference]":
+    from isthmus.runs import parity as comparing
+
+    return comparing.compare(left.objects, right.objects)
+
+
+def _print_differences(title: str, found: "list[Difference]", left: str, right: str) -> None:
+    if not found:
+        return
+    print(f"\n{title}:")
+    for item in found[:SHOWN]:
+        print(f"  {item.object}  {item.path or '(the object)'}")
+        print(f"      {left}: {_short(item.left)}")
+        print(f"      {right}: {_short(item.right)}")
+    if len(found) > SHOWN:
+        print(f"  and {len(found) - SHOWN} more; --json shows all")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _as_json(
+    sides: "list[Side]", program: "dict[str, list[Difference]]", between: "dict[str, list[Difference]]", *, equal: bool
+) -> dict[str, Any]:
+    return {
+        "equal": equal,
+        "stacks": [
+            {"stack": one.name, "objects": len(one.objects), "digest": one.digest, "left_out": list(one.left_out)}
+            for one in sides
+        ],
+        "against_program": {stack: [vars(item) for item in found] for stack, found in program.items()},
+        "between": {stack: [vars(item) for item in found] for stack, found in between.items()},
+    }
