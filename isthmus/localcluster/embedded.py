@@ -1,0 +1,453 @@
+"""The embedded runtime: upstream's own programs as supervised processes, in namespaces and a cgroup of their own.
+
+This module is what other processes call: it holds the cluster's lock, makes what must be there before the supervisor
+starts (network, certificates, images, driver root), starts it, and waits until the cluster is usable. What runs is the
+supervisor's business. Linux and root only.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from isthmus.localcluster import components, images, linux, locks, network, pki, processes, space, supervisor
+from isthmus.localcluster.cgroups import Tree
+from isthmus.localcluster.rest import RequestFailed, Rest
+from isthmus.localcluster.runtime import (
+    KUBERNETES_MINOR,
+    ClusterStatus,
+    LocalCluster,
+    LocalClusterConfig,
+    Phase,
+    ProcessStatus,
+)
+from isthmus.localcluster.state import API_PORT, ClusterState, Paths, new_state, read, read_json, write
+from isthmus.specs.cluster import NAME_PATTERN, GpuCards
+from isthmus.specs.errors import InvalidSpec, NotFound, NotReady, Refused
+from isthmus.toolchain import home
+
+LOCK_SECONDS = 120.0
+"""How long a second create, start, stop or delete of the same cluster waits for the first."""
+
+READY_SECONDS = 120.0
+"""From the supervisor's start to a usable cluster: 6 to 8 s on an idle machine; the rest is for a loaded one."""
+
+STOP_SECONDS = 60.0
+PROGRAMS = ("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "kube-apiserver", "kube-controller-manager",
+            "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kwok", "local-path-provisioner")  # fmt: skip
+SYSTEM_PROGRAMS = {"ip": "iproute2", "nft": "nftables", "runc": "runc", "jq": "jq", "iptables": "iptables",
+                   "conntrack": "conntrack", "nsenter": "util-linux", "setpriv": "util-linux"}  # fmt: skip
+"""Programs of the distribution, and the Debian package of each."""
+
+DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
+
+
+class EmbeddedCluster:
+    """One embedded cluster (the LocalCluster protocol). Holds no state of its own: everything is read from disk."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paths = Paths(home.clusters() / name)
+
+    @property
+    def endpoint(self) -> str:
+        return pki.endpoint(self._state())
+
+    @property
+    def ca_certificate(self) -> str:
+        return (self.paths.pki / "ca.crt").read_text(encoding="ascii")
+
+    def start(self) -> None:
+        with self._lock("start"):
+            state = self._state()
+            if state.wanted == "deleted":
+                raise Refused(
+                    "this cluster is half deleted",
+                    subject=f"local cluster {self.name}",
+                    remedy="delete it again, or create it",
+                )
+            state.wanted = "running"
+            write(self.paths, state)
+            self.bring_up(state)
+
+    def stop(self) -> None:
+        with self._lock("stop"):
+            state = self._state()
+            state.wanted = "stopped"
+            write(self.paths, state)
+            self._end_supervisor()
+            Tree(state.space).end()
+            self.paths.status.unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        with self._lock("delete") as remove_lock:
+            state = read(self.paths) or new_state(home.home(), self.name)
+            if self.paths.folder.exists():
+                state.wanted = "deleted"
+                write(self.paths, state)
+            self._remove(state)
+            remove_lock()
+
+    def status(self) -> ClusterStatus:
+        state = self._state()
+        document = read_json(self.paths.status)
+        supervised = locks.held(self.paths.supervisor_lock)
+        if document is None or not supervised:
+            return ClusterStatus(self.name, _phase_at_rest(state, supervised=supervised))
+        found = tuple(_process(entry) for entry in document["processes"])
+        objects = document["objects"]
+        ready = objects["ready"] and all(item.ready for item in found)
+        phase: Phase = "running" if ready else "degraded" if any(item.restarts for item in found) else "starting"
+        if not state.made:
+            phase = "creating"
+        words = [f"{item.name}: {item.message}" for item in found if item.message]
+        if objects["message"]:
+            words.append(objects["message"])
+        return ClusterStatus(self.name, phase, found, "; ".join(words))
+
+    def kubeconfig(self) -> dict[str, Any]:
+        return pki.kubeconfig(self._state(), self.paths, pki.ADMIN)
+
+    def client_certificate(self, user: str, groups: tuple[str, ...], minutes: int) -> tuple[str, str]:
+        self._state()
+        return pki.client_certificate(self.paths, user, groups, minutes)
+
+    def load_image(self, archive: Path) -> None:
+        state = self._state()
+        witness = space.inhabitant(state, self.paths)
+        if witness is None:
+            raise NotReady("the cluster does not run", subject=f"local cluster {self.name}", remedy="start it")
+        inside = [
+            "nsenter",
+            f"--mount=/proc/{witness}/ns/mnt",
+            "--",
+            str(home.tool("ctr")),
+            "--address",
+            "/run/containerd/containerd.sock",
+        ]
+        images.import_archive(archive.absolute(), inside, log=self.paths.log("images"))
+
+    def logs(self, component: str) -> Path:
+        path = self.paths.log(component)
+        if "/" in component or not path.exists():
+            known = ", ".join(sorted(found.stem for found in self.paths.logs.glob("*.log"))) or "none yet"
+            raise NotFound(
+                f"there is no log of {component!r}; there are: {known}", subject=f"local cluster {self.name}"
+            )
+        return path
+
+    def set_cards(self, cards: GpuCards | None) -> None:
+        with self._lock("set cards"):
+            state = self._state()
+            self._write_driver(cards)
+            state.set_cards(cards)
+            write(self.paths, state)
+        if self.status().phase in {"running", "degraded"}:
+            self._restart_device_plugins(state)
+
+    def local_node(self) -> str:
+        return self._state().node
+
+    def make(self, config: LocalClusterConfig) -> None:
+        """Create, or go on with what is there (EmbeddedRuntime.create)."""
+        with self._lock("create"):
+            state = read(self.paths)
+            if state is None or state.wanted == "deleted":
+                self._remove(state or new_state(home.home(), self.name))
+                state = new_state(home.home(), self.name)
+            self.paths.folder.mkdir(mode=0o700, exist_ok=True)
+            cards_changed = state.cards != config.cards
+            state.ask(config)
+            state.wanted = "running"
+            write(self.paths, state)
+            if cards_changed or config.cards is not None:
+                self._write_driver(config.cards)
+            self.bring_up(state)
+        if cards_changed:
+            self._restart_device_plugins(state)
+
+    def bring_up(self, state: ClusterState) -> None:
+        """From whatever there is to a usable cluster. The caller holds the lock.
+
+        Raises:
+            NotReady: it did not become usable in READY_SECONDS.
+        """
+        for folder in (self.paths.logs, self.paths.kubelet, self.paths.run, self.paths.volumes):
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if network.ensure(state):
+            write(self.paths, state)
+        if not locks.held(self.paths.supervisor_lock):
+            pki.ensure(state, self.paths)
+            if not self.paths.containerd.exists():
+                state.template = images.ensure_store()
+                images.clone(self.paths.containerd)
+            self.paths.status.unlink(missing_ok=True)
+            supervisor.spawn(self.paths, components.environment())
+        self._await_usable(state)
+        if not state.made:
+            state.made = True
+            write(self.paths, state)
+
+    def _await_usable(self, state: ClusterState) -> None:
+        end = time.monotonic() + READY_SECONDS
+        grace = time.monotonic() + 5
+        problem = "its supervisor did not start"
+        while time.monotonic() < end:
+            document = read_json(self.paths.status)
+            if document is None and time.monotonic() > grace and not locks.held(self.paths.supervisor_lock):
+                problem = f"its supervisor ended: {_last_line(self.paths.log('supervisor'))}"
+                break
+            if document is not None:
+                problem = self._problem(state, document)
+                if not problem:
+                    return
+                if "given up" in problem:
+                    break
+            time.sleep(0.1)
+        remedy = f"see {self.paths.logs}; try again, or delete it"
+        raise NotReady(
+            f"the cluster did not become usable: {problem}", subject=f"local cluster {self.name}", remedy=remedy
+        )
+
+    def _problem(self, state: ClusterState, document: dict[str, Any]) -> str:
+        """What keeps the cluster from being usable, the first cause first; "" when nothing does."""
+        for entry in document["processes"]:
+            if not entry["ready"] and entry["name"] in {"etcd", "containerd", "kube-apiserver", "kubelet"}:
+                return self._words(entry)
+        if not document["objects"]["ready"]:
+            return document["objects"]["message"] or "its own roles are not in the API server yet"
+        try:
+            with Rest(state.address, API_PORT, self.paths.pki, pki.ADMIN) as rest:
+                problem = _node_problem(rest, state)
+                if problem:
+                    return problem
+                _write_and_read_back(rest)
+        except RequestFailed as error:
+            return str(error)
+        return next((self._words(entry) for entry in document["processes"] if not entry["ready"]), "")
+
+    def _words(self, entry: dict[str, Any]) -> str:
+        if entry["message"]:
+            return f"{entry['name']}: {entry['message']}"
+        if entry["pid"] is not None:
+            return f"{entry['name']} is not ready yet"
+        if entry["last_exit"] is None:
+            return f"{entry['name']} was not started yet"
+        return f"{entry['name']} ended with code {entry['last_exit']}: {_last_line(self.paths.log(entry['name']))}"
+
+    def _write_driver(self, cards: GpuCards | None) -> None:
+        if cards is None and not self.paths.driver.exists():
+            return
+        from isthmus.localcluster import driver  # needs the catalog; a cluster without cards does not
+
+        driver.build(self.paths.driver)
+        driver.write_cards(self.paths.driver, cards)
+
+    def _restart_device_plugins(self, state: ClusterState) -> None:
+        """A device plugin counts the cards when it starts. One deleted pod is made anew by its DaemonSet at once, where a
+        killed container would wait out the kubelet's back-off."""
+        from isthmus.kube import Cluster
+
+        cluster = Cluster(self.kubeconfig())
+        for pod in cluster.list("v1", "Pod", fields=f"spec.nodeName={state.node}"):
+            folders = [(volume.get("hostPath") or {}).get("path", "") for volume in pod["spec"].get("volumes") or ()]
+            if any(folder.rstrip("/") == DEVICE_PLUGINS for folder in folders):
+                cluster.delete("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace_seconds=0)
+
+    def _end_supervisor(self) -> None:
+        """SIGTERM to the supervisor and wait: it ends everything in order. If it does not, the caller ends all."""
+        document = read_json(self.paths.status)
+        if document is None or not processes.alive(document["pid"], document["started"]):
+            return
+        os.kill(document["pid"], signal.SIGTERM)
+        end = time.monotonic() + STOP_SECONDS
+        while processes.alive(document["pid"], document["started"]) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _remove(self, state: ClusterState) -> None:
+        tree = Tree(state.space)
+        end = time.monotonic() + STOP_SECONDS
+        tree.end()
+        while locks.held(self.paths.supervisor_lock):  # one that has just started, and is not in its cgroup yet
+            if time.monotonic() > end:
+                raise NotReady("its supervisor does not end", subject=f"local cluster {self.name}", remedy="try again")
+            time.sleep(0.05)
+            tree.end()
+        tree.remove()
+        network.remove(state)
+        if self.paths.folder.exists():
+            _remove_folder(self.paths)
+
+    def _state(self) -> ClusterState:
+        state = read(self.paths)
+        if state is None:
+            raise _not_found(self.name)
+        return state
+
+    @contextmanager
+    def _lock(self, doing: str) -> Iterator[Callable[[], None]]:
+        what = f"local cluster {self.name}"
+        with locks.exclusive(
+            home.clusters() / f".{self.name}.lock", what=what, doing=doing, seconds=LOCK_SECONDS
+        ) as remove:
+            yield remove
+
+
+class EmbeddedRuntime:
+    """Makes and finds embedded clusters (the Runtime protocol)."""
+
+    name = "embedded"
+
+    def available(self) -> str | None:
+        if not sys.platform.startswith("linux"):
+            return f"it needs Linux, this is {sys.platform}"
+        if os.geteuid() != 0:
+            return "it needs root"
+        for number, word in ((linux.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"), (linux.CAP_NET_ADMIN, "CAP_NET_ADMIN")):
+            if not linux.has_capability(number):
+                return f"root lacks {word} here"
+        packages = sorted({package for program, package in SYSTEM_PROGRAMS.items() if not _on_path(program)})
+        if packages:
+            return f"these packages are missing: {' '.join(packages)} (isthmus install cluster)"
+        missing = [program for program in PROGRAMS if not _installed(program)]
+        if missing:
+            return f"these programs are missing: {' '.join(missing)} (isthmus install cluster)"
+        return None
+
+    def create(self, name: str, config: LocalClusterConfig) -> EmbeddedCluster:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise InvalidSpec(
+                f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
+                subject="local cluster",
+            )
+        if config.kubernetes_version != KUBERNETES_MINOR:
+            raise InvalidSpec(
+                f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
+                subject=f"local cluster {name}",
+                remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
+            )
+        problem = self.available()
+        if problem is not None:
+            raise Refused(
+                f"the embedded runtime cannot run here: {problem}",
+                subject=f"local cluster {name}",
+                remedy="isthmus doctor",
+            )
+        cluster = EmbeddedCluster(name)
+        cluster.make(config)
+        return cluster
+
+    def get(self, name: str) -> EmbeddedCluster:
+        cluster = EmbeddedCluster(name)
+        if not cluster.paths.state.exists():
+            raise _not_found(name)
+        return cluster
+
+    def list(self) -> list[LocalCluster]:
+        return [EmbeddedCluster(path.parent.name) for path in sorted(home.clusters().glob("*/cluster.json"))]
+
+
+def _not_found(name: str) -> NotFound:
+    known = ", ".join(path.parent.name for path in sorted(home.clusters().glob("*/cluster.json"))) or "none"
+    return NotFound(
+        f"there is no local cluster {name!r}; there are: {known}", subject=f"local cluster {name}", remedy="isthmus up"
+    )
+
+
+def _phase_at_rest(state: ClusterState, *, supervised: bool) -> Phase:
+    if not state.made:
+        return "creating"
+    if supervised:
+        return "starting"
+    return "dead" if state.wanted == "running" else "stopped"
+
+
+def _process(entry: dict[str, Any]) -> ProcessStatus:
+    pid = entry["pid"]
+    running = pid is not None and processes.alive(pid, entry["started"])
+    return ProcessStatus(
+        entry["name"], running, running and entry["ready"], pid if running else None, entry["restarts"], entry["last_exit"],
+        entry["since"], entry["message"],
+    )  # fmt: skip
+
+
+def _node_problem(rest: Rest, state: ClusterState) -> str:
+    """Label the node; what keeps pods from being made and scheduled there, or ""."""
+    path = f"/api/v1/nodes/{state.node}"
+    node = json.loads(rest.text("GET", path))
+    conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", ())}
+    ready = conditions.get("Ready", {})
+    if ready.get("status") != "True":
+        return f"the node is not ready: {ready.get('message', 'it has not reported yet')}"
+    if state.node_labels.items() - node["metadata"]["labels"].items():
+        change = {"metadata": {"labels": state.node_labels}}
+        rest.text("PATCH", path, change, "application/merge-patch+json")
+    taints = [
+        taint["key"] for taint in node["spec"].get("taints", ()) if taint["key"].startswith("node.kubernetes.io/")
+    ]
+    if taints:
+        return f"the node still has the taint {taints[0]}"
+    rest.text("GET", "/api/v1/namespaces/default/serviceaccounts/default")  # pods cannot be made before it is there
+    return ""
+
+
+def _write_and_read_back(rest: Rest) -> None:
+    now = str(time.time())
+    mark = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "isthmus-usable", "namespace": "kube-system"},
+        "data": {"since": now},
+    }
+    rest.apply(mark)
+    found = json.loads(rest.text("GET", "/api/v1/namespaces/kube-system/configmaps/isthmus-usable"))
+    if found["data"]["since"] != now:
+        raise RequestFailed("an object that was written reads back as another")
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return f"see {path}"
+    return lines[-1][:400] if lines else f"see {path}"
+
+
+def _remove_folder(paths: Paths) -> None:
+    """Everything first, cluster.json and the folder last, so that what a crash leaves is still known as a cluster.
+
+    Nothing is mounted below it in this mount namespace; if something is, it is not ours to empty.
+    """
+    mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    below = [where for where in mounts if Path(where).is_relative_to(paths.folder.resolve())]
+    if below:
+        raise Refused(
+            f"{below[0]} is a mount point inside the cluster's folder",
+            subject=str(paths.folder),
+            remedy=f"umount {below[0]}",
+        )
+    for path in sorted(paths.folder.iterdir(), key=lambda found: found == paths.state):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    paths.folder.rmdir()
+
+
+def _on_path(program: str) -> bool:
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin") is not None
+
+
+def _installed(program: str) -> bool:
+    try:
+        home.tool(program)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,199 @@
+"""The one interface to a local cluster, and the choice of what runs it.
+
+A local cluster is a real Kubernetes on this machine: an API server, one node that runs containers, and simulated nodes
+that only schedule. `embedded` runs upstream's programs as supervised processes (Linux, root); `kind` runs the same in
+Docker. Callers use `choose()` and the two protocols below and never ask which one they have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.errors import InvalidSpec, Refused
+
+KUBERNETES_MINOR = "1.36"
+"""The Kubernetes minor version of the programs in isthmus/toolchain/table.py; a local cluster runs no other."""
+
+Phase = Literal["creating", "starting", "running", "degraded", "stopped", "dead"]
+
+
+@dataclass(frozen=True)
+class LocalClusterConfig:
+    """What a local cluster is asked for. A second create with other labels or cards changes them on the running one."""
+
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the local node, beside those that Kubernetes itself sets."""
+    cards: GpuCards | None = None
+    """Cards that the local node's driver root shows; None: no driver."""
+    kubernetes_version: str = KUBERNETES_MINOR
+    """Minor version, "1.36". Any other is refused."""
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """One process of a local cluster."""
+
+    name: str
+    running: bool
+    ready: bool
+    """It has answered its health check since it last started."""
+    pid: int | None
+    restarts: int
+    """How often it was started again since the cluster was last started."""
+    last_exit: int | None
+    """Exit code of its last end; negative: the signal that ended it. None: it never ended."""
+    since: float | None
+    """When it last started or ended, in seconds since 1970."""
+    message: str = ""
+    """What is wrong with it, in words; "" when nothing is."""
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """What a local cluster is doing now.
+
+    phase: `creating` (create was cut short: run it again, or delete), `starting`, `running`, `degraded` (a process is
+    down and being restarted, or was given up), `stopped`, `dead` (it should run, but its supervisor is gone: start it).
+    """
+
+    name: str
+    phase: Phase
+    processes: tuple[ProcessStatus, ...] = ()
+    message: str = ""
+
+
+class LocalCluster(Protocol):
+    """One local cluster, existing or half-made.
+
+    create, start, stop and delete hold the cluster's lock; a second caller waits for a while and is then told who holds
+    it (Refused). Every method may be called from any process of the same ISTHMUS_HOME.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def endpoint(self) -> str:
+        """https://<address>:6443, reachable from this machine only. It stays the same until delete."""
+        ...
+
+    @property
+    def ca_certificate(self) -> str:
+        """The cluster's CA, PEM."""
+        ...
+
+    def start(self) -> None:
+        """Bring a stopped, crashed or rebooted cluster back with all its state; returns when it is usable. Idempotent.
+
+        Raises:
+            NotReady: it did not become usable in time; the message names the first process that is not, and its log.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End all its processes and containers, keep all its state. Idempotent."""
+        ...
+
+    def delete(self) -> None:
+        """End and remove everything of it: processes, mounts, namespaces, cgroups, interfaces, files. Idempotent."""
+        ...
+
+    def status(self) -> ClusterStatus:
+        """What each of its processes is doing; changes nothing."""
+        ...
+
+    def kubeconfig(self) -> dict[str, Any]:
+        """A kubeconfig with the administrator's certificate, for our own use; never hand it out."""
+        ...
+
+    def client_certificate(self, user: str, groups: tuple[str, ...], minutes: int) -> tuple[str, str]:
+        """A fresh short-lived client certificate from the cluster's CA: (certificate PEM, key PEM)."""
+        ...
+
+    def load_image(self, archive: Path) -> None:
+        """Import an OCI or docker archive, so that pods of the local node can run its images.
+
+        Raises:
+            NotFound: there is no such file.
+            NotReady: the cluster does not run, or the import failed.
+        """
+        ...
+
+    def logs(self, component: str) -> Path:
+        """The log file of a process; NotFound names those there are. Kept until delete."""
+        ...
+
+    def set_cards(self, cards: GpuCards | None) -> None:
+        """Change what the local node's driver root shows and restart the device plugin there. Does not wait for it."""
+        ...
+
+    def local_node(self) -> str:
+        """Name of the node that runs containers."""
+        ...
+
+
+class Runtime(Protocol):
+    """Makes and finds local clusters of one kind."""
+
+    @property
+    def name(self) -> str:
+        """`embedded` or `kind`."""
+        ...
+
+    def available(self) -> str | None:
+        """None when it can run here, else a sentence saying what is missing."""
+        ...
+
+    def create(self, name: str, config: LocalClusterConfig) -> LocalCluster:
+        """Make a cluster, or go on with a half-made or stopped one; returns when it is usable.
+
+        Raises:
+            InvalidSpec: the name or version is not possible; nothing was changed.
+            Refused: something this runtime needs is missing, or another command holds the cluster.
+            NotReady: it did not become usable in time. What there is stays, with its logs, until delete.
+        """
+        ...
+
+    def get(self, name: str) -> LocalCluster:
+        """An existing (perhaps half-made) cluster; NotFound names those there are."""
+        ...
+
+    def list(self) -> list[LocalCluster]:
+        """All clusters of this runtime under this ISTHMUS_HOME, by name."""
+        ...
+
+
+def runtimes() -> tuple[Runtime, ...]:
+    """Every runtime there is, the preferred one first."""
+    from isthmus.localcluster.embedded import EmbeddedRuntime  # here: costs an import of cryptography
+
+    return (EmbeddedRuntime(),)
+
+
+def choose(name: str | None = None) -> Runtime:
+    """The runtime to use: the first one that can run here, or the one named.
+
+    Raises:
+        InvalidSpec: there is no runtime of that name.
+        Refused: none can run here; the message says what is missing for each.
+    """
+    known = runtimes()
+    if name is not None and name not in {"embedded", "kind"}:
+        raise InvalidSpec(
+            f"there is no runtime {name!r}; known: embedded, kind", subject="runtime", remedy="isthmus doctor"
+        )
+    missing: list[str] = []
+    for runtime in known:
+        if name not in (None, runtime.name):
+            continue
+        problem = runtime.available()
+        if problem is None:
+            return runtime
+        missing.append(f"{runtime.name}: {problem}")
+    if name in (None, "kind"):
+        missing.append("kind: this version of isthmus has no kind runtime yet (it will need Docker)")
+    raise Refused(
+        "no local cluster can run here. " + "; ".join(missing), subject="local cluster", remedy="isthmus doctor"
+    )
