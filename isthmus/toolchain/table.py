@@ -8,7 +8,7 @@ A publisher's release is named only where the publisher also publishes its check
 own download pages, read 2026-11-30; {version}, {arch} (amd64, arm64) and {program} are filled in.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from isthmus.specs.errors import InvalidSpec
@@ -113,11 +113,11 @@ class DebianPackage:
     """A package of the distribution. `program` (or a file) on the machine shows that it is there, whoever put it."""
 
     name: str
-    group: Group
+    groups: tuple[Group, ...]
     about: str
     program: str = ""
     file: str = ""
-    alternatives: tuple[str, ...] = field(default=())
+    alternatives: tuple[str, ...] = ()
     """Other files that do as well."""
 
 
@@ -402,28 +402,27 @@ TOOLS: tuple[Tool, ...] = (
     ),
 )
 
+_CLUSTER: tuple[Group, ...] = ("cluster",)
+_CLUSTER_AND_OPERATORS: tuple[Group, ...] = ("cluster", "operators")
 DEBIAN_PACKAGES: tuple[DebianPackage, ...] = (
-    DebianPackage("runc", "cluster", "starts containers", program="runc"),
+    DebianPackage("runc", _CLUSTER, "starts containers", program="runc"),
     DebianPackage(
         "containernetworking-plugins",
-        "cluster",
+        _CLUSTER,
         "the pods' network",
         file="/usr/lib/cni/ptp",
         alternatives=("/opt/cni/bin/ptp",),
     ),
-    DebianPackage("iptables", "cluster", "port mappings of pods", program="iptables"),
-    DebianPackage("nftables", "cluster", "the services' addresses", program="nft"),
-    DebianPackage("conntrack", "cluster", "the services' connections", program="conntrack"),
-    DebianPackage("iproute2", "cluster", "the clusters' network spaces", program="ip"),
-    DebianPackage("util-linux", "cluster", "enters the clusters' spaces", program="nsenter"),
-    DebianPackage("mount", "cluster", "volumes", program="mount"),
-    DebianPackage("kmod", "cluster", "kernel modules of the network", program="modprobe"),
-    DebianPackage("socat", "cluster", "kubectl port-forward", program="socat"),
-    DebianPackage("ethtool", "cluster", "kubeadm's checks", program="ethtool"),
-    DebianPackage("jq", "cluster", "edits runtime settings", program="jq"),
-    DebianPackage("gcc", "operators", "builds the device plugin and the driver library", program="gcc"),
-    DebianPackage("libc6-dev", "operators", "headers for gcc", file="/usr/include/stdio.h"),
-    DebianPackage("debootstrap", "images", "builds the base of our images", program="debootstrap"),
+    DebianPackage("iptables", _CLUSTER, "port mappings of pods", program="iptables"),
+    DebianPackage("nftables", _CLUSTER, "the services' addresses", program="nft"),
+    DebianPackage("conntrack", _CLUSTER, "the services' connections", program="conntrack"),
+    DebianPackage("iproute2", _CLUSTER, "the clusters' network spaces", program="ip"),
+    DebianPackage("util-linux", _CLUSTER, "enters the clusters' spaces", program="nsenter"),
+    DebianPackage("mount", _CLUSTER, "the pods' volumes", program="mount"),
+    DebianPackage("jq", _CLUSTER, "adapts container settings to this machine", program="jq"),
+    DebianPackage("gcc", _CLUSTER_AND_OPERATORS, "builds the device plugin and the driver library", program="gcc"),
+    DebianPackage("libc6-dev", _CLUSTER_AND_OPERATORS, "headers for gcc", file="/usr/include/stdio.h"),
+    DebianPackage("debootstrap", ("images",), "builds the base of our images", program="debootstrap"),
 )
 
 
@@ -472,4 +471,4 @@ def groups_of(tools: tuple[Tool, ...]) -> tuple[Group, ...]:
 
 def debian_packages(groups: tuple[Group, ...]) -> tuple[DebianPackage, ...]:
     """The distribution's packages those groups need."""
-    return tuple(package for package in DEBIAN_PACKAGES if package.group in groups)
+    return tuple(package for package in DEBIAN_PACKAGES if set(package.groups) & set(groups))
