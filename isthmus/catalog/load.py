@@ -37,8 +37,9 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
     shapes = [
         _shape(row, models) for row in read(folder, "shapes.csv", _SHAPE, key=("cloud", "instance_type"), today=today)
     ]
-    prices = _prices(folder, "prices.csv", "instance_type", today)
-    cards = _prices(folder, "card_prices.csv", "gpu_model", today)
+    names = {(shape.cloud, shape.instance_type) for shape in shapes}
+    prices = _prices(folder, "prices.csv", "instance_type", names, today)
+    cards = _prices(folder, "card_prices.csv", "gpu_model", {(cloud, m) for cloud in CLOUDS for m in models}, today)
     hosts = list(read(folder, "card_hosts.csv", _HOST, key=("cloud", "family", "gpu_model", "gpu_count"), today=today))
     by_name = {(shape.cloud, shape.instance_type): shape for shape in shapes}
     attached = [with_cards for row in hosts for with_cards in _attached(row, shapes, gpus)]
@@ -118,13 +119,15 @@ def _shape(row: Row, models: set[str]) -> Shape:
     )
 
 
-def _prices(folder: Path, file: str, thing: str, today: date) -> Prices:
+def _prices(folder: Path, file: str, thing: str, known: set[tuple[str, str]], today: date) -> Prices:
     columns = f"cloud region {thing} purchase usd_per_hour"
     found: Prices = {}
     for row in read(folder, file, columns, key=("cloud", "region", thing, "purchase"), today=today):
+        cloud, name = row.one_of("cloud", CLOUDS), row.text(thing)
+        if (cloud, name) not in known:
+            raise row.wrong(f"{thing} {name!r} of {cloud} is not known; add it first")
         purchase = cast(Purchase, row.one_of("purchase", PURCHASES))
-        key = (row.one_of("cloud", CLOUDS), row.text("region"), row.text(thing), purchase)
-        found[key] = (row.price("usd_per_hour"), row.source, row.as_of)
+        found[cloud, row.text("region"), name, purchase] = (row.price("usd_per_hour"), row.source, row.as_of)
     return found
 
 

@@ -167,7 +167,7 @@ def show(report: Document, *, all_refused: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=None if _is_terminal() else 150, highlight=False, soft_wrap=False)
+    console = Console(width=None if _is_terminal() else 180, highlight=False, soft_wrap=False)
     for workload in report["workloads"]:
         console.print(Text(workload["answer"], style="bold"))
         for note in workload["notes"]:
