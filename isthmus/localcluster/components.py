@@ -139,6 +139,7 @@ def _controller_manager(paths: Paths) -> Component:
         f"--authorization-kubeconfig={config}", "--bind-address=127.0.0.1", "--leader-elect=false",
         "--use-service-account-credentials=true", f"--service-account-private-key-file={pki}/sa.key",
         f"--root-ca-file={pki}/ca.crt", f"--cluster-signing-cert-file={pki}/ca.crt", f"--cluster-signing-key-file={pki}/ca.key",
+        "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",  # the default is made on the host
         "--concurrent-job-syncs=20", *QPS,
     )  # fmt: skip
     return Component("kube-controller-manager", command, ("kube-apiserver",))

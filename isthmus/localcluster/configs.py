@@ -71,7 +71,6 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {restrict}
-  enable_cdi = false
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = {folders}
   conf_dir = "{paths.config}/cni"

@@ -233,6 +233,8 @@ def _remove_shared() -> None:
         FORWARD.write_text("0", encoding="ascii")
     for path in shared.get("made", ()):
         try:
+            if Path(path) == NETNS and not any(NETNS.iterdir()):
+                run("umount", path, check=False)  # `ip netns add` mounts the folder on itself
             Path(path).rmdir()
         except OSError:  # something of another program is in it, or it is a mount point: not ours
             continue
