@@ -1,0 +1,168 @@
+"""Node pools become nodes of the local cluster, for every cloud.
+
+One local node stands for one node of the system pool and one of the first GPU pool: it carries both pools' labels (the
+GPU pool's where both set one), no taint, and the GPU pool's cards. All other nodes that the pools ask for are simulated
+ones with the machine's shape, labels, taints and allocatable. What should be there is computed from the account each
+time, under a lock per cluster, and only what differs is changed: a kill -9 in the middle costs a second call.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus import catalog
+from isthmus.localcluster import kwok
+from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig
+from isthmus.simulation import local
+from isthmus.simulation.account import Account
+from isthmus.specs import labels as names
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.offer import Shape
+from isthmus.specs.sharing import GpuSharing
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A node pool as the cloud holds it."""
+
+    name: str
+    machine: Shape
+    region: str
+    zones: tuple[str, ...]
+    """Nodes are spread over these in turn."""
+    size: int
+    labels: Mapping[str, str]
+    """The pool's and the cloud's own labels, without zone, region and instance type."""
+    taints: tuple[Mapping[str, str], ...] = ()
+    """As in a Node: key, value, effect."""
+    node_name: Callable[[int, str], str] = lambda index, zone: f"node-{zone}-{index}"
+    """Name of the n-th node, in a zone."""
+    provider_id: Callable[[str, str], str] = lambda node, zone: ""
+    """spec.providerID of a node, from its name and zone."""
+
+    def zone_of(self, index: int) -> str:
+        """The zone of the n-th node."""
+        return self.zones[index % len(self.zones)]
+
+    def node_labels(self, index: int) -> dict[str, str]:
+        """Every label of the n-th node but those of Kubernetes itself."""
+        place = {INSTANCE_TYPE: self.machine.instance_type, REGION: self.region, ZONE: self.zone_of(index)}
+        return {**self.labels, **place}
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What a cluster should look like."""
+
+    local_labels: Mapping[str, str]
+    cards: GpuCards | None
+    simulated: Mapping[str, Mapping[str, Any]]
+    """Node manifests by name."""
+
+
+def desired(pools: Sequence[Pool]) -> Desired:
+    """What the pools of one cluster ask for, in the order they were made. Pure."""
+    system = next((pool for pool in pools if pool.size and not pool.machine.gpu_count), None)
+    gpu = next((pool for pool in pools if pool.size and pool.machine.gpu_count), None)
+    local_labels: dict[str, str] = {names.LOCAL_NODE: "true"}
+    for pool in (system, gpu):
+        local_labels |= pool.node_labels(0) if pool else {}
+    simulated: dict[str, Mapping[str, Any]] = {}
+    for pool in pools:
+        for index in range(1 if pool in (system, gpu) else 0, pool.size):
+            node = _node(pool, index)
+            simulated[node["metadata"]["name"]] = node
+    cards = GpuCards(model=gpu.machine.gpu_model or "", count=gpu.machine.gpu_count) if gpu else None
+    return Desired(local_labels, cards, simulated)
+
+
+def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[Pool]]) -> LocalCluster:
+    """Bring a local cluster to what its pools ask for; safe to run at the same time from many threads and processes.
+
+    Args:
+        cluster_name: the local cluster's name (local.local_name).
+        pools: reads the cluster's pools from the account; called under the cluster's lock.
+    """
+    with _lock(account, cluster_name):
+        wanted = desired(tuple(pools()))
+        backend = local.backend()
+        config = LocalClusterConfig(node_labels=dict(wanted.local_labels), cards=wanted.cards)
+        cluster = backend.runtime().create(cluster_name, config)
+        there = backend.simulated_nodes(cluster)
+        backend.remove_nodes(cluster, sorted(there.keys() - wanted.simulated.keys()))
+        changed = [dict(node) for name, node in wanted.simulated.items() if _differs(there.get(name), node)]
+        backend.add_nodes(cluster, changed)
+        return cluster
+
+
+def allocatable(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
+    """What a node of this shape offers to pods, as quantities: the catalog's rule, and the device plugin's for cards."""
+    offered = catalog.load().allocatable(machine.cloud, machine)
+    cards = sharing.advertised(machine.gpu_count)
+    return {
+        "cpu": f"{offered['cpu_m']}m",
+        "memory": f"{offered['memory_mib']}Mi",
+        "ephemeral-storage": "95Gi",
+        "pods": str(offered["pods"]),
+        **{resource: str(count) for resource, count in cards.items()},
+    }
+
+
+def _node(pool: Pool, index: int) -> dict[str, Any]:
+    zone, labels = pool.zone_of(index), pool.node_labels(index)
+    name = pool.node_name(index, zone)
+    sharing = GpuSharing.from_config_name(labels.get(names.DEVICE_PLUGIN_CONFIG, ""))
+    node = kwok.simulated_node(
+        name,
+        allocatable(pool.machine, sharing),
+        {**labels, names.SIMULATED_NODE: "true"},
+        pool.taints,
+        capacity={
+            "cpu": str(pool.machine.vcpus),
+            "memory": f"{int(pool.machine.memory_gib * 1024)}Mi",
+            "ephemeral-storage": "100Gi",
+            "pods": allocatable(pool.machine, sharing)["pods"],
+            **{resource: str(count) for resource, count in sharing.advertised(pool.machine.gpu_count).items()},
+        },
+    )
+    provider_id = pool.provider_id(name, zone)
+    if provider_id:
+        node["spec"]["providerID"] = provider_id
+    return node
+
+
+def _differs(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+    """Whether a node must be written: it is not there, or lacks a label, a taint or an amount that it should have."""
+    if there is None:
+        return True
+    has = there["metadata"].get("labels") or {}
+    if any(has.get(key) != value for key, value in wanted["metadata"]["labels"].items()):
+        return True
+    ours = {_taint(taint) for taint in wanted["spec"]["taints"]}
+    return not ours <= {_taint(taint) for taint in there["spec"].get("taints") or ()} or any(
+        there["status"]["allocatable"].get(key) != value for key, value in wanted["status"]["allocatable"].items()
+    )
+
+
+def _taint(taint: Mapping[str, Any]) -> tuple[str, str, str]:
+    return str(taint["key"]), str(taint.get("value") or ""), str(taint["effect"])
+
+
+@contextmanager
+def _lock(account: Account, cluster_name: str) -> Iterator[None]:
+    """One reconcile of a cluster at a time, also between processes. The kernel drops the lock of a killed one."""
+    path = account.path.with_name(f"{account.path.stem}.{cluster_name}.lock")
+    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
