@@ -60,7 +60,7 @@ pulumi.export("registry", registry.url)
 pulumi.export("kubeconfig", cloud.kubeconfig(platform))
 pulumi.export("kubeconfigNative", cloud.kubeconfig(platform, native=True))
 if settings.cost_report:
-    report = costs.report_for(specs, facts)
+    report = costs.report_for(specs, catalog=facts)
     deploy.objects(
         "cost-report", [render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})], provider
     )
