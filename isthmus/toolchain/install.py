@@ -17,7 +17,7 @@ from typing import Protocol
 
 from isthmus.specs.errors import IsthmusError, Refused
 from isthmus.toolchain import debian, fetch, gobuild, home, launchers, probe, state
-from isthmus.toolchain.table import TOOLS, DebianPackage, Tool, debian_packages, groups_of, select, tool_named
+from isthmus.toolchain.table import TOOLS, DebianPackage, Tool, debian_packages, groups_of, select
 
 AT_ONCE = 2
 BUILD_SPACE_MB = 18_000
@@ -90,6 +90,21 @@ class Ways:
             say("copying its files")
             gobuild.copy_shared(tool, work / "share", state.build_log(tool), lambda: home.tool("kubectl"), self.stop)
 
+    def complete(self, tool: Tool, work: Path) -> None:
+        """What a publisher's release has and a build lacks: Pulumi's Python language host."""
+        if tool.name == "pulumi":
+            launchers.write_language_host(work / "bin")
+
+    def activate(self, tool: Tool) -> None:
+        """Make a complete tool usable: links, and the start scripts, which name this environment."""
+        state.link(tool)
+        if tool.plugin:
+            for plugins in launchers.plugin_folders():
+                program = tool.programs[0]
+                state.replace_link(plugins / tool.plugin / program, state.folder(tool) / "bin" / program)
+        if tool.name == "pulumi":
+            launchers.write_all(state.folder(tool) / "bin" / "pulumi")
+
     def packages(self, packages: Sequence[DebianPackage]) -> None:
         """The distribution's packages."""
         debian.install(packages, debian.log_file())
@@ -149,7 +164,6 @@ def install(
     _check_disk(work)
     outcomes = [_packages(work.packages, ways, listener)] if work.packages else []
     outcomes += _tools((*work.ready, *work.todo), ways, listener)
-    _after(outcomes, listener)
     if not keep_cache and work.todo and all(state.source(tool) for tool in TOOLS):
         gobuild.drop_caches(modules=True)
     order = {tool.name: index for index, tool in enumerate(TOOLS)}
@@ -192,7 +206,7 @@ def _install_locked(tool: Tool, ways: Ways, listener: Listener) -> str:
         say("waiting for another install")
     with state.locked(tool):
         if state.source(tool) is not None:
-            state.link(tool)
+            ways.activate(tool)
             return "present"
         with state.stage(tool) as work:
             if ways.from_path(tool, work):
@@ -203,8 +217,10 @@ def _install_locked(tool: Tool, ways: Ways, listener: Listener) -> str:
                 ways.from_source(tool, work, say)
                 how = "build"
             ways.shared(tool, work, say)
+            if how == "build":
+                ways.complete(tool, work)
             state.commit(tool, work, how)
-        state.link(tool)
+        ways.activate(tool)
         return how
 
 
@@ -264,18 +280,6 @@ def _packages(packages: Sequence[DebianPackage], ways: Ways, listener: Listener)
         listener.note(f"{error.message}; {error.remedy}")
         return Outcome("packages", "failed", time.monotonic() - started, error)
     return Outcome("packages", "apt", time.monotonic() - started)
-
-
-def _after(outcomes: Sequence[Outcome], listener: Listener) -> None:
-    """The start scripts and plugin links, made anew each time: they name this environment."""
-    good = {outcome.name for outcome in outcomes if outcome.error is None}
-    for tool in TOOLS:
-        if tool.plugin and tool.name in good:
-            for plugins in launchers.plugin_folders():
-                program = tool.programs[0]
-                state.replace_link(plugins / tool.plugin / program, state.folder(tool) / "bin" / program)
-    if "pulumi" in good:
-        launchers.write_all(state.folder(tool_named("pulumi")) / "bin" / "pulumi")
 
 
 def _check_disk(work: Plan) -> None:

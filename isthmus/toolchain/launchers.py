@@ -26,10 +26,9 @@ def write_all(real_pulumi: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    written = [write_pulumi(folder, real_pulumi) for folder in (home.tools_bin(), environment_bin())]
-    host = real_pulumi.resolve().parent / LANGUAGE_HOST
-    if not host.exists() or is_ours(host):  # the official one lies there when pulumi came from its publisher
-        written.append(_script(host, _python_module("isthmus.toolchain.language_host")))
+    written = [write_pulumi(folder, real_pulumi) for folder in _launcher_folders()]
+    if is_ours(real_pulumi.parent / LANGUAGE_HOST):
+        written.append(write_language_host(real_pulumi.parent))
     for plugins in plugin_folders():
         for cloud in SIMULATED_CLOUDS:
             folder = plugins / f"resource-{cloud}-v{SIMULATED_PLUGIN_VERSION}"
@@ -37,11 +36,24 @@ def write_all(real_pulumi: Path) -> list[Path]:
     return written
 
 
+def write_language_host(folder: Path) -> Path:
+    """Write the Python language host's start script beside a pulumi that was built here, where the engine looks for it."""
+    return _script(folder / LANGUAGE_HOST, _python_module("isthmus.toolchain.language_host"))
+
+
 def write_pulumi(folder: Path, real_pulumi: Path) -> Path:
     """Write the pulumi launcher into a folder."""
     launcher = Path(__file__).with_name("launcher.py")
     command = f'exec {_quoted(sys.executable)} -IS {_quoted(launcher)} {_quoted(real_pulumi)} "$@"\n'
     return _script(folder / "pulumi", _home_lines() + command)
+
+
+def _launcher_folders() -> list[Path]:
+    """Where `pulumi` goes: tools/bin, and this virtual environment unless somebody put a pulumi of their own there."""
+    theirs = environment_bin() / "pulumi"
+    if sys.prefix == sys.base_prefix or (theirs.exists() and not is_ours(theirs)):
+        return [home.tools_bin()]
+    return [home.tools_bin(), environment_bin()]
 
 
 def environment_bin() -> Path:

@@ -309,6 +309,7 @@ TOOLS: tuple[Tool, ...] = (
             version="v0.8.0",
             packages=(("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),
         ),
+        probes=(("kwok", Probe(("--version",), r"kwok version v(\d+\.\d+\.\d+)", (0, 7), (0, 9))),),
         shared=(Shared("kustomize", "kustomize"),),
         seconds=60,
         size_mb=60,
