@@ -5,25 +5,22 @@ exactly the paths listed here before it compares. To allow one more difference i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from pydantic import BaseModel, ConfigDict
 
 from isthmus.specs.errors import InvalidSpec
 
 
-class Binding(BaseModel):
+@dataclass(frozen=True)
+class Binding:
     """What one cloud puts in place of a cloud-free name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cloud: str
     storage_class: str | None
     """Storage class of volume claims; None leaves it to the cluster's default one."""
     identity_annotations: tuple[str, ...] = ()
     """Annotations of a service account that link it to a cloud identity. Their values come from the stack's outputs."""
-    node_labels: Mapping[str, str] = MappingProxyType({})
+    node_labels: Mapping[str, str] = field(default_factory=dict)
     """Node labels that pods with cards must also ask for there; empty where isthmus.dev/gpu-model is enough."""
     provides_device_plugin: bool = False
     """Whether the cloud runs the device plugin itself, so that the platform deploys none."""
