@@ -108,7 +108,7 @@ def allocatable(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
     offered = catalog.load().allocatable(machine.cloud, machine)
     cards = sharing.advertised(machine.gpu_count)
     return {
-        "cpu": f"{offered['cpu_m']}m",
+        "cpu": f"{offered['cpu_millicores']}m",
         "memory": f"{offered['memory_mib']}Mi",
         "ephemeral-storage": "95Gi",
         "pods": str(offered["pods"]),

@@ -221,6 +221,7 @@ class Operations:
             inputs=plain,
             outputs=dict(row.outputs) if row else {},
             old_inputs=dict(row.inputs) if row else {},
+            stored_inputs=conceal(inputs),
             config=self.config,
             region=row.region if row else self._place(kind, plain),
             cancelled=self.cancelled,
@@ -300,7 +301,7 @@ class Operations:
                 if row is not None:
                     found.append((ref.token, row.key, ref.holds))
                 elif strict and not ref.foreign(str(value)):
-                    raise self._kind(ref.token).missing(str(value))
+                    raise (ref.missing or self._kind(ref.token).missing)(str(value))
         return found
 
     def _finish_create(self, call: Call, inputs: Properties) -> Properties:

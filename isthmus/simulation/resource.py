@@ -82,6 +82,8 @@ class Ref:
     token: str
     holds: bool = True
     foreign: Callable[[str], bool] = lambda value: False
+    missing: Callable[[str], CloudError] | None = None
+    """The refusal where it is not the target type's own."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Call:
     outputs: Properties
     """Outputs so far: empty for a create."""
     old_inputs: Properties
+    stored_inputs: Properties
+    """The inputs as they are kept in the account: what a hook may write there before it is done."""
     config: Properties
     """The provider's configuration: region, account id, project."""
     region: str

@@ -119,7 +119,9 @@ def missing(collection: str) -> Callable[[str], CloudError]:
 
 def exists(collection: str) -> Callable[[str], CloudError]:
     """Google's already-exists error."""
-    return lambda value: CloudError("alreadyExists", f"The resource '{_path(value, collection)}' already exists", status=409)
+    return lambda value: CloudError(
+        "alreadyExists", f"The resource '{_path(value, collection)}' already exists", status=409
+    )
 
 
 def busy(noun: str) -> Callable[[str, Row], CloudError]:

@@ -116,8 +116,6 @@ def validate_grant(call: Call) -> None:
     _check_member(call)
 
 
-
-
 MEMBER_REF = Ref("member", ACCOUNT.token, holds=False, foreign=lambda value: True)
 """Grants outlive the account they name: Google keeps them as deleted:serviceAccount:..."""
 

@@ -140,5 +140,5 @@ def _model(accelerator: str) -> str:
     """The catalog's model of an accelerator type."""
     known = {gpu.gke_accelerator: gpu.model for gpu in catalog.load().gpus() if gpu.gke_accelerator}
     if accelerator not in known:
-        raise CloudError("badRequest", f"Accelerator type \"{accelerator}\" does not exist.")
+        raise CloudError("badRequest", f'Accelerator type "{accelerator}" does not exist.')
     return known[accelerator]

@@ -37,7 +37,6 @@ NAME = Property("name", replaces=True, filled=True)
 DESCRIPTION = Property("description", replaces=True)
 
 
-
 NETWORK = ResourceType(
     token="gcp:compute/network:Network",
     noun="Network",
@@ -107,7 +106,9 @@ def _validate_subnet(call: Call) -> None:
             continue
         for block in mine:
             if any(block.overlaps(taken) for taken in _blocks(other.inputs)):
-                raise CloudError("invalid", f"Invalid IPCidrRange: {block} conflicts with existing subnetwork '{other.name}'")
+                raise CloudError(
+                    "invalid", f"Invalid IPCidrRange: {block} conflicts with existing subnetwork '{other.name}'"
+                )
     if any(a.overlaps(b) for index, a in enumerate(mine) for b in mine[index + 1 :]):
         raise CloudError("invalid", f"Invalid IPCidrRange: ranges of subnetwork '{call.inputs['name']}' overlap")
 

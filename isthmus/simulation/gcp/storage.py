@@ -96,9 +96,7 @@ BUCKET_MEMBER = ResourceType(
     refs=(Ref("bucket", BUCKET.token, holds=False), MEMBER_REF),
     create_seconds=(2.0, 5.0),
     delete_seconds=(2.0, 5.0),
-    behaviours=(
-        Behaviour("public members are refused under public access prevention", "documented", STORAGE_DOC),
-    ),
+    behaviours=(Behaviour("public members are refused under public access prevention", "documented", STORAGE_DOC),),
 )
 
 
@@ -119,7 +117,9 @@ REPOSITORY = ResourceType(
     noun="Repository",
     properties=(
         Property("repositoryId", required=True, replaces=True),
-        Property("format", required=True, replaces=True, choices=("DOCKER", "MAVEN", "NPM", "PYTHON", "APT", "YUM", "GO")),
+        Property(
+            "format", required=True, replaces=True, choices=("DOCKER", "MAVEN", "NPM", "PYTHON", "APT", "YUM", "GO")
+        ),
         Property("location", filled=True, replaces=True),
         Property("description"),
         Property("mode", filled=True, replaces=True),
@@ -129,7 +129,9 @@ REPOSITORY = ResourceType(
         Property("name", computed=True),
         Property("registryUri", computed=True),
     ),
-    make_id=lambda call: f"projects/{project(call)}/locations/{location(call)}/repositories/{call.inputs['repositoryId']}",
+    make_id=lambda call: (
+        f"projects/{project(call)}/locations/{location(call)}/repositories/{call.inputs['repositoryId']}"
+    ),
     create=_repository,
     update=labelled,
     name=lambda inputs: str(inputs["repositoryId"]) if "repositoryId" in inputs else None,
