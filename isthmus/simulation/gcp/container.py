@@ -21,8 +21,6 @@ from isthmus.simulation.gcp.base import (
     CLOUD_NAME,
     COMPUTE,
     GKE_DOC,
-    PROJECT,
-    SELF_LINK,
     labelled,
     location,
     project,
@@ -307,7 +305,7 @@ def _update_pool(call: Call) -> Properties:
     before = (call.outputs.get("nodeConfig") or {}).get("effectiveTaints") or []
     automatic = machines.AUTOMATIC_TAINT in before
     outputs = _pool_outputs(call, machines.taints(call.inputs, automatic=automatic))
-    call.account.store(call.type.token, call.key, inputs=call.inputs, outputs={**call.outputs, **outputs})
+    call.account.store(call.type.token, call.key, inputs=call.stored_inputs, outputs={**call.outputs, **outputs})
     _reconcile(call)
     return outputs
 
@@ -457,5 +455,3 @@ def stockout(call: Call) -> Any:
 
 
 TYPES = (CLUSTER, NODE_POOL)
-
-__all__ = ["CLUSTER", "NODE_POOL", "PROJECT", "SELF_LINK", "TYPES", "local_cluster_name", "quota_refusal", "stockout"]
