@@ -79,13 +79,13 @@ class Estimate:
 
     @property
     def oldest(self) -> date | None:
-        """The oldest date among the prices that count; None if none of them has a date."""
-        return min((part.as_of for part in self.parts if part.usd != 0 and part.as_of is not None), default=None)
+        """The oldest date among the prices that make up the total; None if none of them has a date."""
+        return min((part.as_of for part in self.parts if part.usd and part.as_of is not None), default=None)
 
     @property
     def undated(self) -> tuple[str, ...]:
         """The parts whose price has no date in its source."""
-        return tuple(part.name for part in self.parts if part.usd != 0 and part.as_of is None)
+        return tuple(part.name for part in self.parts if part.usd and part.as_of is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _rank(
             sold = catalog.offers(cloud=cloud, region=region, purchase=purchase)
             for model in models:
                 wanted = replace(demand, gpu_model=model)
-                found, reasons = _cheapest(catalog, wanted, sold)
+                found, reasons = _cheapest(catalog, wanted, sold, (cloud, region))
                 estimates.extend(found)
                 refused.extend(Refusal(cloud, region, purchase, model, reason) for reason in reasons)
     estimates.sort(key=_cheapest_first)
@@ -232,11 +232,13 @@ def _suits(shape: Shape, demand: Demand) -> bool:
     return shape.gpu_model == demand.gpu_model and demand.cards_per_node in (None, shape.gpu_count)
 
 
-def _cheapest(catalog: Catalog, demand: Demand, sold: Sequence[Offer]) -> tuple[list[Estimate], list[str]]:
+def _cheapest(
+    catalog: Catalog, demand: Demand, sold: Sequence[Offer], place: tuple[str, str]
+) -> tuple[list[Estimate], list[str]]:
     """The cheapest of these offers that holds the demand (none or one), and why others were refused."""
     offers = [offer for offer in sold if _suits(offer.shape, demand)]
     if not offers:
-        return [], [_absent(demand, sold)]
+        return [], [_absent(catalog, demand, sold, place)]
     fitting: list[tuple[int, Offer]] = []
     for offer in offers:
         nodes = nodes_needed(demand, room(catalog.allocatable(offer.shape.cloud, offer.shape), offer.shape.gpu_count))
@@ -270,14 +272,17 @@ def _interruption(catalog: Catalog, offer: Offer) -> str | None:
     return advice.interruption if advice else None
 
 
-def _absent(demand: Demand, sold: Sequence[Offer]) -> str:
+def _absent(catalog: Catalog, demand: Demand, sold: Sequence[Offer], place: tuple[str, str]) -> str:
+    """Why no offer of a place comes into question at all."""
     if not demand.gpus:
         return "no machine without cards is sold there"
     counts = sorted({offer.shape.gpu_count for offer in sold if offer.shape.gpu_model == demand.gpu_model})
     if counts:
         listed = ", ".join(map(str, counts))
         return f"no machine with {demand.cards_per_node} x {demand.gpu_model} is sold there (there are: {listed})"
-    return f"no machine with {demand.gpu_model} is sold there"
+    otherwise = catalog.offers(cloud=place[0], region=place[1], gpu=demand.gpu_model)
+    how = " under this option" if otherwise else ""
+    return f"no machine with {demand.gpu_model} is sold there{how}"
 
 
 def _largest(shapes: Sequence[Shape]) -> Shape:

@@ -1,5 +1,6 @@
 """Questions to the catalog that comes with isthmus."""
 
+import itertools
 from decimal import Decimal
 
 import pytest
@@ -223,7 +224,7 @@ def test_egress_steps_are_in_order_and_without_gaps(catalog: Catalog) -> None:
             steps = catalog.tiers(cloud, "data-transfer", prefix, region)
             assert steps[0].tier_from_gib == 0
             assert steps[-1].tier_to_gib is None
-            for one, following in zip(steps, steps[1:], strict=False):
+            for one, following in itertools.pairwise(steps):
                 assert one.tier_to_gib == following.tier_from_gib
 
 
