@@ -15,12 +15,13 @@ app = App(name="cost", help="Compare prices across clouds.")
 @app.command
 def compare(
     *workloads: str,
-    regions: Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True)] = (),
+    regions: Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=True, show_default=False)] = (),
     purchase: Literal["on-demand", "spot"] | None = None,
     gpu: str | None = None,
     hours: str | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
 ) -> int:
     """Compare what workloads cost in every cloud, region and purchase option, cheapest first.
 
@@ -40,6 +41,8 @@ def compare(
         Also write the report to this file: .html, .json or .csv.
     json
         Print JSON instead of tables.
+    everything
+        Print every offer and refusal, however many.
     """
     from isthmus.cli.output import print_json
     from isthmus.costs import report_for
@@ -60,7 +63,7 @@ def compare(
     if json:
         print_json(report)
     else:
-        show(report)
+        show(report, everything=everything)
     if output is not None and not json:
         print(f"written: {output}")
     return 0 if all(workload["offers"] for workload in report["workloads"]) else 3

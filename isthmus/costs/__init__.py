@@ -1,6 +1,6 @@
 """What workloads cost: the comparison of offers and its report.
 
-`report_for` is what the Pulumi program calls. Importing this package is light; rich and jinja2 come with the renderers
+`report_for` is what the Pulumi program calls; `summary` makes a few lines of its result, for a stack output. Importing this package is light; rich and jinja2 come with the renderers
 that need them.
 """
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from isthmus.catalog import Catalog, load
 from isthmus.costs.compare import PURCHASES, Comparison, compare
-from isthmus.costs.document import document
+from isthmus.costs.document import document, summary
 from isthmus.specs.offer import Purchase
 from isthmus.specs.workload import WorkloadSpec
 
-__all__ = ["Comparison", "compare", "document", "report_for"]
+__all__ = ["Comparison", "compare", "document", "report_for", "summary"]
 
 
 def report_for(

@@ -278,11 +278,9 @@ def _absent(catalog: Catalog, demand: Demand, sold: Sequence[Offer], place: tupl
         return "no machine without cards is sold there"
     counts = sorted({offer.shape.gpu_count for offer in sold if offer.shape.gpu_model == demand.gpu_model})
     if counts:
-        listed = ", ".join(map(str, counts))
-        return f"no machine with {demand.cards_per_node} x {demand.gpu_model} is sold there (there are: {listed})"
+        return f"not sold there with {demand.cards_per_node} per machine (there are: {', '.join(map(str, counts))})"
     otherwise = catalog.offers(cloud=place[0], region=place[1], gpu=demand.gpu_model)
-    how = " under this option" if otherwise else ""
-    return f"no machine with {demand.gpu_model} is sold there{how}"
+    return "not sold there under this option" if otherwise else "not sold there"
 
 
 def _largest(shapes: Sequence[Shape]) -> Shape:

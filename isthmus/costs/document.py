@@ -16,16 +16,16 @@ BASIS = "list prices, not measured"
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """The whole report."""
-    rankings = [_ranking(ranking) for ranking in comparison.rankings]
+    sources = _Sources(comparison)
     return {
         "apiVersion": "isthmus.dev/v1",
         "kind": "CostComparison",
         "currency": "USD",
         "basis": BASIS,
         "answer": _headline(comparison.rankings),
-        "workloads": rankings,
+        "workloads": [_ranking(ranking, sources) for ranking in comparison.rankings],
         "assumptions": list(comparison.assumptions),
-        "sources": _sources(comparison),
+        "sources": sources.rows,
     }
 
 
@@ -34,7 +34,7 @@ def shown(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount.quantize(CENT_HUNDREDTH))
 
 
-def _ranking(ranking: Ranking) -> dict[str, Any]:
+def _ranking(ranking: Ranking, sources: "_Sources") -> dict[str, Any]:
     demand = ranking.demand
     return {
         "workload": ranking.workload,
@@ -57,12 +57,12 @@ def _ranking(ranking: Ranking) -> dict[str, Any]:
             }
             for pod in demand.pods
         ],
-        "offers": [_offer(estimate, rank) for rank, estimate in enumerate(ranking.estimates, start=1)],
+        "offers": [_offer(estimate, rank, sources) for rank, estimate in enumerate(ranking.estimates, start=1)],
         "refused": [_refusal(refusal) for refusal in ranking.refused],
     }
 
 
-def _offer(estimate: Estimate, rank: int) -> dict[str, Any]:
+def _offer(estimate: Estimate, rank: int, sources: "_Sources") -> dict[str, Any]:
     return {
         "rank": rank if estimate.total is not None else None,
         "cloud": estimate.cloud,
@@ -73,7 +73,7 @@ def _offer(estimate: Estimate, rank: int) -> dict[str, Any]:
         "instanceType": estimate.shape.instance_type,
         "gpuModel": estimate.shape.gpu_model,
         "gpus": estimate.cards,
-        "parts": [_part(part) for part in estimate.parts],
+        "parts": [_part(part, sources) for part in estimate.parts],
         "total": shown(estimate.total),
         "unknown": list(estimate.unknown),
         "oldestPrice": estimate.oldest.isoformat() if estimate.oldest else None,
@@ -82,12 +82,12 @@ def _offer(estimate: Estimate, rank: int) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, sources: "_Sources") -> dict[str, Any]:
     return {
         "name": part.name,
         "usd": shown(part.usd),
         "how": part.how,
-        "source": part.source,
+        "source": sources.id_of(part),
         "asOf": part.as_of.isoformat() if part.as_of else None,
     }
 
@@ -102,23 +102,28 @@ def _refusal(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def _sources(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every source once, with its date and the parts it gave; in the order of the parts, then by name."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for ranking in comparison.rankings:
-        for estimate in ranking.estimates:
-            for part in estimate.parts:
-                if part.usd == 0:
-                    continue
-                key = (part.source, part.as_of.isoformat() if part.as_of else "")
-                uses = found.setdefault(key, [])
-                use = f"{CLOUD_NAMES.get(estimate.cloud, estimate.cloud)} {part.name}"
-                if use not in uses:
-                    uses.append(use)
-    return [
-        {"source": source, "asOf": as_of or None, "for": sorted(uses)}
-        for (source, as_of), uses in sorted(found.items())
-    ]
+class _Sources:
+    """Every source once, numbered from 1 in the order of its date and name, with the parts it gave a price for."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        found: dict[tuple[str, str], set[str]] = {}
+        for ranking in comparison.rankings:
+            for estimate in ranking.estimates:
+                for part in estimate.parts:
+                    found.setdefault(_key(part), set()).add(f"{_cloud(estimate)} {part.name}")
+        self._ids = {key: number for number, key in enumerate(sorted(found), start=1)}
+        self.rows = [
+            {"id": number, "asOf": as_of or None, "for": sorted(found[as_of, source]), "source": source}
+            for (as_of, source), number in self._ids.items()
+        ]
+
+    def id_of(self, part: Part) -> int:
+        """The number of the source of a part's price."""
+        return self._ids[_key(part)]
+
+
+def _key(part: Part) -> tuple[str, str]:
+    return (part.as_of.isoformat() if part.as_of else "", part.source)
 
 
 def place(estimate: Estimate) -> str:
@@ -206,3 +211,27 @@ def _headline(rankings: tuple[Ranking, ...]) -> str:
         for ranking in rankings
     ]
     return f"Cheapest: {', '.join(parts)}."
+
+
+def summary(report: dict[str, Any]) -> dict[str, Any]:
+    """The report in few lines, for a stack's output: for each workload the cheapest offer of each place and purchase option.
+
+    The same on every stack, as the report is.
+    """
+    return {
+        "answer": report["answer"],
+        "basis": f"{report['currency']}, {report['basis']}",
+        "workloads": {workload["workload"]: _brief(workload) for workload in report["workloads"]},
+    }
+
+
+def _brief(workload: dict[str, Any]) -> list[str]:
+    seen: set[tuple[str, str, str]] = set()
+    lines = []
+    for offer in workload["offers"]:
+        key = (offer["cloud"], offer["region"], offer["purchase"])
+        if key not in seen:
+            seen.add(key)
+            amount = offer["total"] or f"unknown (no price of: {', '.join(offer['unknown'])})"
+            lines.append(f"{amount}: {' '.join(key)}, {offer['machines']} x {offer['machine']}")
+    return lines

@@ -19,6 +19,9 @@ UNDATED = "undated"
 TEMPLATES = Path(__file__).parent / "templates"
 BARS = 16
 """Bars in a chart; what comes after is in the table."""
+LINES = 20
+"""Offers printed unless all are asked for."""
+LINES_REFUSED = 12
 
 Document = Mapping[str, Any]
 
@@ -57,9 +60,10 @@ def to_csv(report: Document) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, CSV_COLUMNS, lineterminator="\n", restval="")
     writer.writeheader()
+    sources = {source["id"]: source["source"] for source in report["sources"]}
     for workload in report["workloads"]:
         for offer in workload["offers"]:
-            writer.writerow(_csv_offer(workload, offer))
+            writer.writerow(_csv_offer(workload, offer, sources))
         for refusal in workload["refused"]:
             writer.writerow(
                 {
@@ -82,7 +86,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
-def _csv_offer(workload: Document, offer: Document) -> dict[str, Any]:
+def _csv_offer(workload: Document, offer: Document, sources: Mapping[int, str]) -> dict[str, Any]:
     row = {
         "workload": workload["workload"],
         "status": "offer" if offer["total"] is not None else UNKNOWN,
@@ -107,7 +111,7 @@ def _csv_offer(workload: Document, offer: Document) -> dict[str, Any]:
         row[f"{name}_usd"] = part["usd"] or UNKNOWN
         row[f"{name}_how"] = part["how"]
         row[f"{name}_as_of"] = part["asOf"] or UNDATED
-        row[f"{name}_source"] = part["source"]
+        row[f"{name}_source"] = sources[part["source"]]
     return row
 
 
@@ -151,19 +155,23 @@ def _whole(text: str) -> str:
 
 
 def grouped(refusals: Sequence[Document]) -> list[dict[str, Any]]:
-    """Refusals of the same place and reason as one, with all their purchase options."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    """Refusals for the same reason in one place as one, with all their purchase options and card models."""
+    purchases: dict[tuple[str, str, str, str | None], list[str]] = {}
     for refusal in refusals:
-        key = (refusal["cloud"], refusal["region"], refusal["reason"])
-        found.setdefault(key, []).append(refusal["purchase"])
+        key = (refusal["cloud"], refusal["region"], refusal["reason"], refusal["gpuModel"])
+        purchases.setdefault(key, []).append(refusal["purchase"])
+    models: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
+    for (cloud, region, reason, model), options in purchases.items():
+        found = models.setdefault((cloud, region, reason, tuple(dict.fromkeys(options))), [])
+        found.extend([model] if model else [])
     return [
-        {"cloud": cloud, "region": region, "reason": reason, "purchases": list(dict.fromkeys(purchases))}
-        for (cloud, region, reason), purchases in found.items()
+        {"cloud": cloud, "region": region, "purchases": list(options), "gpuModels": found, "reason": reason}
+        for (cloud, region, reason, options), found in models.items()
     ]
 
 
-def show(report: Document, *, all_refused: bool = False) -> None:
-    """Print the report as tables for a person."""
+def show(report: Document, *, everything: bool = False) -> None:
+    """Print the report as tables for a person; long ones are cut, saying so, unless `everything`."""
     from rich.console import Console
     from rich.text import Text
 
@@ -172,9 +180,13 @@ def show(report: Document, *, all_refused: bool = False) -> None:
         console.print(Text(workload["answer"], style="bold"))
         for note in workload["notes"]:
             console.print(Text(note))
-        if workload["offers"]:
-            console.print(_table(workload))
-        _show_refused(console, grouped(workload["refused"]), all_refused)
+        offers, refused = workload["offers"], grouped(workload["refused"])
+        shown = len(offers) if everything else LINES
+        if offers:
+            console.print(_table(workload, offers[:shown]))
+        if len(offers) > shown:
+            console.print(Text(f"and {len(offers) - shown} more offers: --all shows them"))
+        _show_refused(console, refused, len(refused) if everything else LINES_REFUSED)
     console.print(
         Text(
             f"USD, {report['basis']}. What is assumed: isthmus cost compare ... -o report.html (or --json).",
@@ -183,7 +195,7 @@ def show(report: Document, *, all_refused: bool = False) -> None:
     )
 
 
-def _table(workload: Document) -> Any:
+def _table(workload: Document, offers: Sequence[Document]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -192,7 +204,7 @@ def _table(workload: Document) -> Any:
         table.add_column(column, overflow="fold")
     for column in (*NAMES, "total", "prices of"):
         table.add_column(column, justify="right", no_wrap=True)
-    for offer in workload["offers"]:
+    for offer in offers:
         by_name = {part["name"]: part["usd"] or UNKNOWN for part in offer["parts"]}
         table.add_row(
             str(offer["rank"] or "-"),
@@ -218,18 +230,17 @@ def _demand(workload: Document) -> str:
     return f"{workload['pods']} pods{cards}{model}, {workload['hours']} h, {workload['storageGib']} GiB disk, {workload['egressGib']} GiB out; USD"
 
 
-def _show_refused(console: Any, refusals: Sequence[Document], everything: bool) -> None:
+def _show_refused(console: Any, refusals: Sequence[Document], most: int) -> None:
     from rich.text import Text
 
-    few = refusals if everything else refusals[:6]
-    if few:
+    if refusals:
         console.print(Text("Refused:", style="bold"))
-    for refusal in few:
-        console.print(
-            Text(f"  {refusal['cloud']} {refusal['region']} ({', '.join(refusal['purchases'])}): {refusal['reason']}")
-        )
-    if len(few) < len(refusals):
-        console.print(Text(f"  and {len(refusals) - len(few)} more: --json lists them all"))
+    for refusal in refusals[:most]:
+        models = f"{', '.join(refusal['gpuModels'])}: " if refusal["gpuModels"] else ""
+        where = f"{refusal['cloud']} {refusal['region']} ({', '.join(refusal['purchases'])})"
+        console.print(Text(f"  {where}: {models}{refusal['reason']}"))
+    if len(refusals) > most:
+        console.print(Text(f"  and {len(refusals) - most} more: --all shows them"))
 
 
 def _is_terminal() -> bool:

@@ -104,4 +104,4 @@ def test_places_that_cannot_run_it_are_exit_code_3(tmp_path: Path, tiny: Path) -
     done = isthmus(tmp_path, str(tiny), "--gpu", "H200", "--regions", "us-west1")
     assert done.returncode == 3
     assert "None of the places asked for can run tiny." in done.stdout
-    assert "no machine with H200 is sold there" in done.stdout
+    assert "gcp us-west1 (on-demand, spot): H200: not sold there" in done.stdout

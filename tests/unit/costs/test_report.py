@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from isthmus.catalog import Catalog
-from isthmus.costs import report_for
+from isthmus.costs import report_for, summary
 from isthmus.costs.report import CSV_COLUMNS, grouped, show, to_csv, to_html, to_json, write
 from isthmus.specs.errors import InvalidSpec
 
@@ -142,28 +142,56 @@ def test_names_cannot_break_the_page(sample: Catalog, workload) -> None:  # type
 
 
 def test_every_price_has_its_source_and_date(report: dict[str, Any]) -> None:
-    listed = {(source["source"], source["asOf"]) for source in report["sources"]}
+    listed = {source["id"]: source for source in report["sources"]}
+    assert list(listed) == list(range(1, len(listed) + 1))
     for workload in report["workloads"]:
         for offer in workload["offers"]:
             for part in offer["parts"]:
-                assert part["source"]
-                assert part["usd"] == "0.0000" or (part["source"], part["asOf"]) in listed
+                assert listed[part["source"]]["asOf"] == part["asOf"]
+                assert listed[part["source"]]["source"]
 
 
 def test_refusals_of_the_same_reason_are_one_line(report: dict[str, Any]) -> None:
-    lines = grouped(report["workloads"][1]["refused"])
-    assert {
-        "cloud": "aws",
-        "region": "us-east-1",
-        "reason": "no machine with A100 is sold there",
-        "purchases": ["on-demand", "spot"],
-    } in lines
+    lines = {
+        (line["region"], tuple(line["purchases"]), tuple(line["gpuModels"]), line["reason"])
+        for line in grouped(report["workloads"][0]["refused"])
+    }
+    assert lines == {
+        ("us-east-1", ("on-demand", "spot"), ("A100", "H100"), "not sold there"),
+        ("us-west-2", ("on-demand", "spot"), ("A100", "H100"), "not sold there"),
+        ("us-west-2", ("spot",), ("V100",), "not sold there under this option"),
+        ("us-east-1", ("spot",), ("V100",), "price unknown: 1 x p3.8xlarge"),
+        ("us-central1", ("spot",), ("A100", "H100"), "not sold there under this option"),
+    }
+
+
+def test_the_summary_names_the_cheapest_of_each_place(report: dict[str, Any]) -> None:
+    assert summary(report)["workloads"] == {
+        "ddp": [
+            "44.6832: aws us-east-1 spot, 4 x p3.2xlarge",
+            "143.3204: gcp us-central1 on-demand, 4 x n1-highmem-8 + 1 x V100",
+            "148.3632: aws us-east-1 on-demand, 1 x p3.8xlarge",
+            "unknown (no price of: storage, egress): aws us-west-2 on-demand, 4 x p3.2xlarge",
+            "unknown (no price of: gpu): gcp us-central1 spot, 4 x n1-highmem-8 + 1 x V100",
+        ],
+        "one-card": ["3.9740: gcp us-central1 on-demand, 1 x a2-highgpu-1g + 1 x A100"],
+    }
+
+
+def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    report = report_for([workload(gpu=None)])
+    count = len(report["workloads"][0]["offers"])
+    assert count > 40
+    show(report)
+    assert f"and {count - 20} more offers: --all shows them" in capsys.readouterr().out
+    show(report, everything=True)
+    assert "more offers" not in capsys.readouterr().out
 
 
 def test_the_report_is_the_same_wherever_it_is_made(sample: Catalog, workload, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """No clock, no path, no order of a set: two processes with different hash seeds give the same bytes."""
     code = (
-        "import json, sys; from isthmus.costs import report_for; from isthmus.specs.workload import WorkloadSpec;"
+        "import json, sys; from isthmus.costs import report_for, summary; from isthmus.specs.workload import WorkloadSpec;"
         "w = WorkloadSpec.model_validate_json(sys.argv[1]); sys.stdout.write(json.dumps(report_for([w])))"
     )
     spec = workload(gpu=None).model_dump_json(by_alias=True)
