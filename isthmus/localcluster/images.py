@@ -154,11 +154,11 @@ def _ensure_image(name: str, reference: str, programs: dict[str, str], entrypoin
     archive = home.images() / f"{name}.tar"
     if archive.exists():
         return
-    files = {path: _compile(CONTAINERS / source) for path, source in programs.items()}
+    files = {path: compile_static(CONTAINERS / source) for path, source in programs.items()}
     write_archive(archive, reference, files, {"Entrypoint": entrypoint, "User": f"{user}:{user}"})
 
 
-def _compile(source: Path) -> bytes:
+def compile_static(source: Path) -> bytes:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise NotFound("no C compiler is installed", subject=source.name, remedy="isthmus install cluster")

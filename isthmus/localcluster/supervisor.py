@@ -43,6 +43,7 @@ GIVE_UP = 15
 
 CONTAINER_GRACE = 2.0
 SUPERVISOR_GROUP = "system/supervisor"
+CONTAINERS = (configs.SHIMS, "kubepods")
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Supervisor:
         self.tree.make(SUPERVISOR_GROUP, configs.SHIMS, *groups)
         self.tree.join(SUPERVISOR_GROUP)
         for slot in reversed(self.slots):
-            self.tree.end(f"system/{slot.component.name}", grace=slot.component.grace)
+            self._end(slot)
         space.enter(self.state, self.paths)
         space.prepare_inside()
         configs.write(self.state, self.paths)
@@ -140,7 +141,7 @@ class Supervisor:
             try:
                 slot.process = subprocess.Popen(
                     slot.component.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
-                    start_new_session=True, preexec_fn=lambda: self.tree.join(group),
+                    start_new_session=True, preexec_fn=lambda: self.tree.join(group),  # noqa: PLW1509 (there is one thread)
                 )  # fmt: skip
             except (OSError, subprocess.SubprocessError) as error:
                 slot.entry.message = f"cannot be started: {error}"
@@ -244,7 +245,9 @@ class Supervisor:
         self.paths.status.unlink(missing_ok=True)
 
     def _end(self, slot: Slot) -> None:
-        self.tree.end(f"system/{slot.component.name}", grace=slot.component.grace)
+        """End a component, but neither containers nor their keepers: those sit in groups of their own, yet where version 1
+        and 2 are mounted side by side they stay in containerd's group of the other hierarchy."""
+        self.tree.end(f"system/{slot.component.name}", but=CONTAINERS, grace=slot.component.grace)
 
 
 def _unix_answers(_: Supervisor, target: str) -> bool:

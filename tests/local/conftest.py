@@ -1,0 +1,100 @@
+"""A real embedded cluster for tests: one per session (`embedded_cluster`), in an ISTHMUS_HOME of its own that borrows the
+programs, images and caches of the user's. `fresh_home` is for tests that break clusters and need their own.
+
+Tests here carry the marker `local`; where embedded cannot run they are skipped with the reason.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube import Cluster, wait
+from isthmus.localcluster.embedded import EmbeddedCluster, EmbeddedRuntime
+from isthmus.localcluster.runtime import LocalClusterConfig
+from isthmus.toolchain import home
+from tests.clusters import PROBE_IMAGE, Probes, borrow_home, found
+from tests.clusters import probe_archive as build_probe_archive
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep-cluster", action="store_true", help="leave the session's cluster running, to look at it")
+
+
+@pytest.fixture(scope="session")
+def can_run() -> None:
+    """Skips where the embedded runtime cannot run, in its own words."""
+    problem = EmbeddedRuntime().available()
+    if problem is not None:
+        pytest.skip(f"no embedded cluster here: {problem}")
+
+
+@pytest.fixture(scope="session")
+def session_home(can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """ISTHMUS_HOME for the whole session."""
+    folder = borrow_home(tmp_path_factory.mktemp("session") / "home")
+    before = os.environ.get(home.HOME_VARIABLE)
+    os.environ[home.HOME_VARIABLE] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ[home.HOME_VARIABLE]
+    else:
+        os.environ[home.HOME_VARIABLE] = before
+
+
+@pytest.fixture(scope="session")
+def embedded_cluster(session_home: Path, pytestconfig: pytest.Config) -> Iterator[EmbeddedCluster]:
+    """One running embedded cluster for all tests of the session. Use a namespace of your own (`namespace`) and leave the
+    cluster as you found it."""
+    cluster = EmbeddedRuntime().create("shared", LocalClusterConfig())
+    yield cluster
+    if not pytestconfig.getoption("--keep-cluster"):
+        cluster.delete()
+
+
+@pytest.fixture(scope="session")
+def kube(embedded_cluster: EmbeddedCluster) -> Cluster:
+    """The session's cluster as a client."""
+    return Cluster(embedded_cluster.kubeconfig())
+
+
+@pytest.fixture
+def namespace(kube: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace for one test, removed (without waiting) after it."""
+    name = "t-" + re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    wait.until(lambda: found(kube, "ServiceAccount", "default", name), seconds=30, what=f"the account of {name}")
+    yield name
+    kube.delete("v1", "Namespace", name)
+
+
+@pytest.fixture(scope="session")
+def probe_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image archive with the probe program, named tests.clusters.PROBE_IMAGE."""
+    return build_probe_archive(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def probe_image(embedded_cluster: EmbeddedCluster, probe_archive: Path) -> str:
+    """The probe image, loaded into the session's cluster."""
+    embedded_cluster.load_image(probe_archive)
+    return PROBE_IMAGE
+
+
+@pytest.fixture
+def probes(embedded_cluster: EmbeddedCluster, probe_image: str, namespace: str) -> Probes:
+    """Runs probe pods in this test's namespace of the session's cluster."""
+    return Probes(embedded_cluster, namespace)
+
+
+@pytest.fixture
+def fresh_home(can_run: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An ISTHMUS_HOME for one test; every cluster left in it is deleted after the test."""
+    folder = borrow_home(tmp_path / "home")
+    monkeypatch.setenv(home.HOME_VARIABLE, str(folder))
+    yield folder
+    monkeypatch.setenv(home.HOME_VARIABLE, str(folder))
+    for cluster in EmbeddedRuntime().list():
+        cluster.delete()
