@@ -96,8 +96,9 @@ class Account:
         self._lock = threading.RLock()
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        with self.transaction() as database:
-            _migrate(database)
+        if not self._is_current():
+            with self.transaction() as database:
+                _migrate(database)
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -258,6 +259,12 @@ class Account:
             ):
                 database.execute(f"DELETE FROM {table}")
             _migrate(database)
+
+    def _is_current(self) -> bool:
+        try:
+            return self.setting("schema") == str(SCHEMA_VERSION)
+        except sqlite3.OperationalError:  # a new file has no tables yet
+            return False
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -6,19 +6,16 @@ A local cluster outlives the provider process: its supervisor is its own session
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from isthmus.specs.cluster import NAME_PATTERN
+from isthmus.simulation.names import local_name
+
+__all__ = ["Backend", "backend", "local_name", "use"]
 
 if TYPE_CHECKING:
     from isthmus.kube import Cluster
     from isthmus.localcluster.runtime import LocalCluster, Runtime
-
-NAME_LIMIT = 40
-DIGEST = 8
 
 
 class Backend(Protocol):
@@ -96,17 +93,3 @@ def use(other: Backend) -> Backend:
     global _backend
     before, _backend = _backend, other
     return before
-
-
-def local_name(account: str, region: str, cluster: str) -> str:
-    """The local cluster's name of a simulated control plane: a DNS label of at most 40 characters.
-
-    Readable where it fits; cut, or with characters a label cannot hold, it ends in eight hex digits of its whole name.
-    """
-    whole = f"{account}-{region}-{cluster}"
-    plain = re.sub(r"[^a-z0-9-]+", "-", whole.lower()).strip("-")
-    if plain == whole and len(whole) <= NAME_LIMIT and re.match(NAME_PATTERN, whole):
-        return whole
-    stem = plain if plain[:1].isalpha() else f"a{plain}"
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:DIGEST]
-    return f"{stem[: NAME_LIMIT - DIGEST - 1].rstrip('-')}-{digest}"
