@@ -109,7 +109,7 @@ def _render(verb: str, kind: ResourceType | None, name: str, error: CloudError) 
 
 _TAGS = Property("defaultTags", "object", fields=(Property("tags", "map"),))
 
-AWS = Cloud(
+CLOUD = Cloud(
     name="aws",
     version=SIMULATED_PLUGIN_VERSION,
     types=registry(*network.TYPES, *iam.TYPES, *storage.TYPES, *eks.TYPES),
