@@ -58,7 +58,7 @@ def test_zones_say_what_can_be_had_there(catalog: Catalog) -> None:
         (lambda c: c.service("aws", "ebs", "gp3", "us-east-1"), "nearest: ebs: gp3 storage", "use ebs: gp3 storage"),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_and_the_legal_ones(catalog: Catalog, ask, says: str, remedy: str) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_name_gets_the_nearest_and_the_legal_ones(catalog: Catalog, ask, says: str, remedy: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         ask(catalog)
     assert says in caught.value.message
@@ -181,7 +181,7 @@ def test_cpu_kept_back(vcpus: int, kept: int) -> None:
         ("gcp", "n2-standard-4", None, "on-demand", {"N2_CPUS": 4, "CPUS_ALL_REGIONS": 4}),
     ],
 )
-def test_what_a_machine_counts_against(catalog, cloud, machine, cards, purchase, expected) -> None:  # type: ignore[no-untyped-def]
+def test_what_a_machine_counts_against(catalog, cloud, machine, cards, purchase, expected) -> None:
     shape = catalog.shape(cloud, machine, cards)
     assert {q.code: q.amount(shape, purchase) for q in catalog.quotas_for(shape, purchase)} == expected
 

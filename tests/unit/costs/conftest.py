@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from isthmus.catalog import Catalog, read_catalog
 from isthmus.specs.workload import WorkloadSpec
+
+settings.register_profile("costs", deadline=None)  # a busy machine is not a failure
+settings.load_profile("costs")
 
 Build = Callable[..., WorkloadSpec]
 

@@ -11,7 +11,7 @@ from isthmus.specs.errors import InvalidSpec
 DISK_AND_TRAFFIC = {"hours": 73, "storageGib": 100, "egressGib": 20000}
 
 
-def ranked(workload, catalog, **options) -> Ranking:  # type: ignore[no-untyped-def]
+def ranked(workload, catalog, **options) -> Ranking:
     return compare([workload], catalog, **options).rankings[0]
 
 
@@ -19,7 +19,7 @@ def parts(estimate: Estimate) -> dict[str, str]:
     return {part.name: str(part.usd) for part in estimate.parts}
 
 
-def test_a23_host_and_card_are_summed_when_costs_are_ranked(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_a23_host_and_card_are_summed_when_costs_are_ranked(sample: Catalog, workload) -> None:
     """skypilot-org/skypilot-catalog#31: a GCP machine's host and card are separate rows; ranked by the host alone it
     looks four times too cheap. The parts are summed, and a family whose price has the card in it adds nothing."""
     v100 = ranked(workload(), sample, purchases=["on-demand"])
@@ -47,7 +47,7 @@ def test_a23_host_and_card_are_summed_when_costs_are_ranked(sample: Catalog, wor
     assert "gpu" not in parts(bundled[0])
 
 
-def test_every_part_by_hand(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_every_part_by_hand(sample: Catalog, workload) -> None:
     """4 cards for 73 h, 100 GiB of disk, 20,000 GiB out: each line is computed here from the sample prices."""
     spec = workload(
         roles={"Master": {"replicas": 1, "gpus": 1}, "Worker": {"replicas": 3, "gpus": 1}},
@@ -75,7 +75,7 @@ def test_every_part_by_hand(sample: Catalog, workload) -> None:  # type: ignore[
     assert gcp.total == Decimal("2511.5360")
 
 
-def test_order_is_by_total_not_by_machine(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_order_is_by_total_not_by_machine(sample: Catalog, workload) -> None:
     spec = workload(gpu=None, cost={"hours": 1, "egressGib": 1000})
     found = ranked(spec, sample, purchases=["on-demand"], gpu="V100").estimates
     assert [e.cloud for e in found if e.total is not None] == ["aws", "gcp"], (
@@ -83,7 +83,7 @@ def test_order_is_by_total_not_by_machine(sample: Catalog, workload) -> None:  #
     )
 
 
-def test_an_unknown_part_makes_the_total_unknown_and_comes_last(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_part_makes_the_total_unknown_and_comes_last(sample: Catalog, workload) -> None:
     found = ranked(workload(cost={"hours": 1, "storageGib": 1}), sample)
     assert [(e.region, e.purchase, e.total is None) for e in found.estimates] == [
         ("us-east-1", "spot", False),
@@ -97,20 +97,20 @@ def test_an_unknown_part_makes_the_total_unknown_and_comes_last(sample: Catalog,
     assert found.best is found.estimates[0]
 
 
-def test_what_is_not_needed_is_zero_and_needs_no_price(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_not_needed_is_zero_and_needs_no_price(sample: Catalog, workload) -> None:
     """us-west-2 has no price for disks and traffic in the sample; without either the total is known."""
     found = ranked(workload(), sample, regions=["us-west-2"], purchases=["on-demand"]).estimates
     assert [(part.name, part.usd) for part in found[0].parts][-2:] == [("storage", 0), ("egress", 0)]
     assert found[0].total == Decimal("3.1600")
 
 
-def test_nothing_known_means_no_winner(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_known_means_no_winner(sample: Catalog, workload) -> None:
     found = ranked(workload(), sample, regions=["us-central1"], purchases=["spot"])
     assert [e.total for e in found.estimates] == [None]
     assert found.best is None
 
 
-def test_refused_places_say_why(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_refused_places_say_why(sample: Catalog, workload) -> None:
     found = ranked(workload(gpu={"model": "A100", "count": 1}), sample, purchases=["on-demand"])
     assert {(r.region, r.reason) for r in found.refused} == {
         ("us-east-1", "not sold there"),
@@ -131,31 +131,31 @@ def test_refused_places_say_why(sample: Catalog, workload) -> None:  # type: ign
     )
 
 
-def test_a_machine_passed_over_for_want_of_a_price_is_named(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_a_machine_passed_over_for_want_of_a_price_is_named(sample: Catalog, workload) -> None:
     found = ranked(workload(gpu=None), sample, regions=["us-east-1"], purchases=["spot"], gpu="V100")
     assert [e.shape.name for e in found.estimates] == ["p3.2xlarge"]
     assert [r.reason for r in found.refused] == ["price unknown: 1 x p3.8xlarge"]
 
 
-def test_without_a_model_every_card_that_fits_is_looked_at(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_without_a_model_every_card_that_fits_is_looked_at(sample: Catalog, workload) -> None:
     found = ranked(workload(gpu=None), sample, purchases=["on-demand"])
     assert {e.shape.gpu_model for e in found.estimates} == {"V100", "A100", "H100"}
 
 
-def test_without_gpus_only_machines_without_cards_are_taken(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_without_gpus_only_machines_without_cards_are_taken(sample: Catalog, workload) -> None:
     spec = workload(gpu=None, roles={"Master": {"replicas": 1}, "Worker": {"replicas": 9, "cpu": "2"}})
     found = ranked(spec, sample, purchases=["on-demand"]).estimates
     assert [(e.shape.name, e.nodes) for e in found] == [("n1-highmem-8", 3), ("m5.xlarge", 9)]
 
 
-def test_hours_and_model_can_be_set_for_all(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_hours_and_model_can_be_set_for_all(sample: Catalog, workload) -> None:
     one = ranked(workload(), sample, purchases=["on-demand"]).best
     ten = ranked(workload(), sample, purchases=["on-demand"], hours=Decimal(10)).best
     assert one is not None and ten is not None and ten.total == Decimal("30.5300")
     assert ranked(workload(), sample, gpu="a100-40gb", purchases=["on-demand"]).demand.gpu_model == "A100"
 
 
-def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> None:
     found = ranked(workload(cost={"hours": 1, "storageGib": 1}), sample, purchases=["on-demand"]).estimates
     dates = {e.region: (str(e.oldest), e.undated) for e in found}
     assert dates["us-central1"] == ("2026-03-01", ())
@@ -178,14 +178,14 @@ def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> 
         ({"hours": Decimal("1e9")}, "not 1E+9"),
     ],
 )
-def test_bad_input_is_refused(sample: Catalog, workload, options, says: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input_is_refused(sample: Catalog, workload, options, says: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         compare([workload()], sample, **options)
     assert says in caught.value.message
 
 
 @pytest.mark.parametrize("hours", [-1, 0, 1_000_000])
-def test_absurd_hours_of_a_workload_are_refused_when_it_is_read(workload, hours: int) -> None:  # type: ignore[no-untyped-def]
+def test_absurd_hours_of_a_workload_are_refused_when_it_is_read(workload, hours: int) -> None:
     with pytest.raises(ValueError, match="hours"):
         workload(cost={"hours": hours})
 
@@ -195,7 +195,7 @@ def test_no_workload(sample: Catalog) -> None:
         compare([], sample)
 
 
-def test_a_workload_larger_than_any_node_names_the_largest(workload) -> None:  # type: ignore[no-untyped-def]
+def test_a_workload_larger_than_any_node_names_the_largest(workload) -> None:
     catalog = load()
     with pytest.raises(InvalidSpec) as caught:
         compare([workload(gpu=None, roles={"Master": {"replicas": 1, "gpus": 16}})], catalog, gpu="T4")

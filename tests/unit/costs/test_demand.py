@@ -70,7 +70,7 @@ def test_daemons_take_their_part() -> None:
     assert (empty.cpu_m, empty.memory_mib, empty.pods, empty.gpus) == (3670, 13906, 58, 1)
 
 
-def test_the_demand_of_a_workload(workload) -> None:  # type: ignore[no-untyped-def]
+def test_the_demand_of_a_workload(workload) -> None:
     spec = workload(
         roles={
             "Master": {"replicas": 1, "gpus": 1, "cpu": "500m"},

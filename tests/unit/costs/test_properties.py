@@ -45,7 +45,7 @@ def ranked(
     return compare([spec], catalog(base, machine_prices, **options), purchases=["on-demand"]).rankings[0]
 
 
-def spec_with(workload, replicas: int, gpus: int, **cost) -> WorkloadSpec:  # type: ignore[no-untyped-def]
+def spec_with(workload, replicas: int, gpus: int, **cost) -> WorkloadSpec:
     roles = {"Master": {"replicas": 1, "gpus": gpus}, "Worker": {"replicas": replicas, "gpus": gpus}}
     made = workload(gpu=None, roles=roles, cost=cost)
     assert isinstance(made, WorkloadSpec)
@@ -53,7 +53,7 @@ def spec_with(workload, replicas: int, gpus: int, **cost) -> WorkloadSpec:  # ty
 
 
 @given(price_lists, st.integers(1, 30), st.integers(0, 20_000), st.decimals("0.01", "999", places=2), prices)
-def test_parts_sum_to_the_total(sample, workload, machine_prices, replicas, egress, hours, disk) -> None:  # type: ignore[no-untyped-def]
+def test_parts_sum_to_the_total(sample, workload, machine_prices, replicas, egress, hours, disk) -> None:
     spec = spec_with(workload, replicas, 1, hours=hours, storageGib=7, egressGib=egress)
     for estimate in ranked(sample, spec, machine_prices, disk=disk).estimates:
         amounts = [part.usd for part in estimate.parts]
@@ -64,7 +64,7 @@ def test_parts_sum_to_the_total(sample, workload, machine_prices, replicas, egre
 
 
 @given(price_lists, st.integers(0, 3), st.integers(1, 30))
-def test_a_cheaper_price_never_costs_more(sample, workload, machine_prices, which, replicas) -> None:  # type: ignore[no-untyped-def]
+def test_a_cheaper_price_never_costs_more(sample, workload, machine_prices, which, replicas) -> None:
     spec = spec_with(workload, replicas, 1)
     before = ranked(sample, spec, machine_prices).best
     old = machine_prices[which]
@@ -76,7 +76,7 @@ def test_a_cheaper_price_never_costs_more(sample, workload, machine_prices, whic
 
 
 @given(price_lists, st.integers(1, 30), st.integers(1, 8), st.integers(1, 5))
-def test_more_pods_with_cards_never_cost_less(sample, workload, machine_prices, replicas, gpus, more) -> None:  # type: ignore[no-untyped-def]
+def test_more_pods_with_cards_never_cost_less(sample, workload, machine_prices, replicas, gpus, more) -> None:
     few = ranked(sample, spec_with(workload, replicas, gpus), machine_prices).best
     many = ranked(sample, spec_with(workload, replicas + more, gpus), machine_prices).best
     assert (few is None) == (many is None)
@@ -85,7 +85,7 @@ def test_more_pods_with_cards_never_cost_less(sample, workload, machine_prices, 
 
 
 @given(price_lists, st.integers(1, 30), st.integers(1, 7))
-def test_more_cards_per_pod_never_cost_less(sample, workload, machine_prices, replicas, gpus) -> None:  # type: ignore[no-untyped-def]
+def test_more_cards_per_pod_never_cost_less(sample, workload, machine_prices, replicas, gpus) -> None:
     few = ranked(sample, spec_with(workload, replicas, gpus), machine_prices).best
     many = ranked(sample, spec_with(workload, replicas, gpus + 1), machine_prices).best
     if few is not None and many is not None and few.total is not None and many.total is not None:
@@ -94,7 +94,7 @@ def test_more_cards_per_pod_never_cost_less(sample, workload, machine_prices, re
 
 @settings(max_examples=200)
 @given(price_lists, st.integers(1, 30), prices)
-def test_an_unknown_price_never_wins(sample, workload, machine_prices, replicas, disk) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_price_never_wins(sample, workload, machine_prices, replicas, disk) -> None:
     found = ranked(sample, spec_with(workload, replicas, 1, storageGib=5), machine_prices, disk=disk)
     lacking = [estimate.total is None for estimate in found.estimates]
     assert lacking == sorted(lacking), "unknown totals come last"
@@ -105,7 +105,7 @@ def test_an_unknown_price_never_wins(sample, workload, machine_prices, replicas,
 
 
 @given(price_lists, st.integers(1, 30))
-def test_a_price_that_becomes_unknown_never_makes_it_cheaper(sample, workload, machine_prices, replicas) -> None:  # type: ignore[no-untyped-def]
+def test_a_price_that_becomes_unknown_never_makes_it_cheaper(sample, workload, machine_prices, replicas) -> None:
     spec = spec_with(workload, replicas, 1)
     before = ranked(sample, spec, machine_prices).best
     for which in range(len(SHAPES)):

@@ -25,7 +25,7 @@ MAKERS = {"report.json": to_json, "report.csv": to_csv, "report.html": to_html}
 
 
 @pytest.fixture(scope="session")
-def report(sample: Catalog, workload) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+def report(sample: Catalog, workload) -> dict[str, Any]:
     ddp = workload(
         name="ddp",
         roles={"Master": {"replicas": 1, "gpus": 1}, "Worker": {"replicas": 3, "gpus": 1, "memory": "2Gi"}},
@@ -133,7 +133,7 @@ def test_the_page_needs_nothing_but_itself(report: dict[str, Any]) -> None:
     assert page.index("<h1>") < page.index("<table")
 
 
-def test_names_cannot_break_the_page(sample: Catalog, workload) -> None:  # type: ignore[no-untyped-def]
+def test_names_cannot_break_the_page(sample: Catalog, workload) -> None:
     report = report_for([workload()], catalog=sample)
     report["workloads"][0]["refused"] = [
         {"cloud": "aws", "region": "us-east-1", "purchase": "spot", "gpuModel": None, "reason": "<b>no</b>"}
@@ -178,7 +178,7 @@ def test_the_summary_names_the_cheapest_of_each_place(report: dict[str, Any]) ->
     }
 
 
-def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[str]) -> None:
     report = report_for([workload(gpu=None)])
     count = len(report["workloads"][0]["offers"])
     assert count > 40
@@ -188,7 +188,7 @@ def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[
     assert "more offers" not in capsys.readouterr().out
 
 
-def test_the_report_is_the_same_wherever_it_is_made(sample: Catalog, workload, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_report_is_the_same_wherever_it_is_made(sample: Catalog, workload, tmp_path: Path) -> None:
     """No clock, no path, no order of a set: two processes with different hash seeds give the same bytes."""
     code = (
         "import json, sys; from isthmus.costs import report_for, summary; from isthmus.specs.workload import WorkloadSpec;"
