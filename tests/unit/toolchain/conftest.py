@@ -37,7 +37,9 @@ def make_tool() -> Callable[..., Tool]:
             "version": "1.0.0",
             "group": "cluster",
             "about": "a tool",
-            "go": GoBuild(f"example.org/{name}", "v1.0.0", tuple((program, f"example.org/{program}") for program in names)),
+            "go": GoBuild(
+                f"example.org/{name}", "v1.0.0", tuple((program, f"example.org/{program}") for program in names)
+            ),
             "seconds": 1,
             "size_mb": 1,
             **changes,

@@ -18,7 +18,9 @@ def ids(tool: Tool) -> str:
 @pytest.mark.parametrize("tool", TOOLS, ids=ids)
 def test_the_module_file_pins_the_table_s_version(tool: Tool) -> None:
     text = (MODULES / tool.name / "go.mod").read_text()
-    assert re.search(rf"^\s*(require )?{re.escape(tool.go.module)} {re.escape(tool.go.version)}( //|$)", text, re.MULTILINE)
+    assert re.search(
+        rf"^\s*(require )?{re.escape(tool.go.module)} {re.escape(tool.go.version)}( //|$)", text, re.MULTILINE
+    )
     assert f"go {table.GO_VERSION}\n" in text
 
 
