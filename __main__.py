@@ -64,4 +64,4 @@ if settings.cost_report:
     deploy.objects(
         "cost-report", [render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})], provider
     )
-    pulumi.export("costReport", report)
+    pulumi.export("costReport", costs.summary(report))
