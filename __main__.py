@@ -16,7 +16,7 @@ from isthmus.specs import labels, stack
 from operators import deploy, device_plugin, training_operator
 from workloads import bindings, render
 
-settings = stack.from_config(CONFIG, stack=pulumi.get_stack())
+settings = stack.from_config(CONFIG.get(), stack=pulumi.get_stack())
 facts = catalog.load()
 cloud = clouds.select(settings, facts)
 cloud.check()
