@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from isthmus.simulation import admission
 from isthmus.specs.labels import GPU_RESOURCE, LOCAL_NODE
 from isthmus.specs.sharing import GpuSharing
 
@@ -19,13 +20,19 @@ NAMESPACE = "kube-system"
 PLUGIN = "nvidia-gpu-device-plugin"
 PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"
 DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
-DISK_DRIVER = "pd.csi.storage.gke.io"
 MANAGED = {"addonmanager.kubernetes.io/mode": "EnsureExists"}
 
 
 def storage_classes() -> list[Object]:
-    """standard-rwo (the default) and premium-rwo, as GKE has them."""
-    return [_storage_class("standard-rwo", "pd-balanced", default=True), _storage_class("premium-rwo", "pd-ssd")]
+    """standard-rwo (the default), premium-rwo and standard, as GKE has them; the local provisioner serves all three.
+
+    The local cluster's own class is called standard too: here it stops being the default.
+    """
+    return [
+        _storage_class("standard-rwo", {"type": "pd-balanced"}, default=True),
+        _storage_class("premium-rwo", {"type": "pd-ssd"}),
+        _storage_class("standard", {}),
+    ]
 
 
 def device_plugin(sharing: GpuSharing) -> list[Object]:
@@ -83,14 +90,15 @@ def plugin_config(sharing: GpuSharing) -> Object:
     return {"version": "v1", "sharing": {"timeSlicing": shared}}
 
 
-def _storage_class(name: str, disk: str, *, default: bool = False) -> Object:
-    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
+def _storage_class(name: str, parameters: dict[str, str], *, default: bool = False) -> Object:
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true" if default else "false"}
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
         "metadata": {"name": name, "labels": MANAGED, "annotations": annotations},
-        "provisioner": DISK_DRIVER,
-        "parameters": {"type": disk},
+        # Written out, not left to the admission policy for cloud disks: that one needs a moment to take effect.
+        "provisioner": admission.LOCAL_PROVISIONER,
+        "parameters": parameters,
         "reclaimPolicy": "Delete",
         "allowVolumeExpansion": True,
         "volumeBindingMode": "WaitForFirstConsumer",
