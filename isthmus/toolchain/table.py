@@ -354,11 +354,14 @@ TOOLS: tuple[Tool, ...] = (
         go=GoBuild(
             module="github.com/NVIDIA/k8s-device-plugin",
             version="v0.18.0",
-            packages=(("nvidia-device-plugin", "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"),),
+            packages=(
+                ("nvidia-device-plugin", "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"),
+                ("config-manager", "github.com/NVIDIA/k8s-device-plugin/cmd/config-manager"),
+            ),
             cgo=True,
         ),
         shared=(Shared("deployments/static", "static"),),
-        seconds=60,
+        seconds=120,
         size_mb=60,
     ),
     Tool(
@@ -423,7 +426,7 @@ DEBIAN_PACKAGES: tuple[DebianPackage, ...] = (
     DebianPackage("jq", _CLUSTER, "adapts container settings to this machine", program="jq"),
     DebianPackage("gcc", _CLUSTER_AND_OPERATORS, "builds the device plugin and the driver library", program="gcc"),
     DebianPackage("libc6-dev", _CLUSTER_AND_OPERATORS, "headers for gcc", file="/usr/include/stdio.h"),
-    DebianPackage("debootstrap", ("images",), "builds the base of our images", program="debootstrap"),
+    DebianPackage("mmdebstrap", ("images",), "builds the base of our images", program="mmdebstrap"),
 )
 
 
