@@ -4,7 +4,7 @@ Everything rendered for one cloud equals what is rendered for another once these
 exactly the paths listed here before it compares. To allow one more difference is to add it to this file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -18,8 +18,6 @@ class Binding:
     cloud: str
     storage_class: str | None
     """Storage class of volume claims; None leaves it to the cluster's default one."""
-    identity_annotations: tuple[str, ...] = ()
-    """Annotations of a service account that link it to a cloud identity. Their values come from the stack's outputs."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Node labels that pods with cards must also ask for there; empty where isthmus.dev/gpu-model is enough."""
     provides_device_plugin: bool = False
@@ -27,14 +25,12 @@ class Binding:
 
 
 CLOUDS: Mapping[str, Binding] = MappingProxyType({
-    # gp3: the class that infra/aws makes (EKS has had no default class since 1.30; docs.aws.amazon.com, read 2026-08).
-    # Pod identity keeps the link on the cloud's side, so that no annotation is needed.
-    "aws": Binding(cloud="aws", storage_class="gp3", identity_annotations=("eks.amazonaws.com/role-arn",)),
+    # gp3: the class that infra/aws makes. Its pod identity keeps the link on the cloud's side: no annotation.
+    "aws": Binding(cloud="aws", storage_class="gp3"),
     # standard-rwo comes with every GKE cluster; the device plugin is Google's own.
     "gcp": Binding(
         cloud="gcp",
         storage_class="standard-rwo",
-        identity_annotations=("iam.gke.io/gcp-service-account",),
         provides_device_plugin=True,
     ),
     "kind": Binding(cloud="kind", storage_class="standard"),
@@ -65,10 +61,22 @@ class Declared:
     why: str
 
 
-DECLARED: tuple[Declared, ...] = (
+ALWAYS: tuple[Declared, ...] = (
     Declared("PersistentVolumeClaim", "*", "spec.storageClassName", "storage class"),
     Declared("ServiceAccount", "*", "metadata.annotations['eks.amazonaws.com/role-arn']", "identity"),
     Declared("ServiceAccount", "*", "metadata.annotations['iam.gke.io/gcp-service-account']", "identity"),
     Declared("StorageClass", "*", "*", "each cloud has its own disks"),
 )
-"""What parity leaves out before it compares, and tells that it did."""
+DEVICE_PLUGIN: tuple[Declared, ...] = (
+    Declared("*", "nvidia-device-plugin*", "*", "one of the clouds runs the device plugin itself"),
+)
+
+
+def declared(clouds: Iterable[str]) -> tuple[Declared, ...]:
+    """What parity leaves out when it compares stacks of these clouds, and tells that it did.
+
+    Raises:
+        InvalidSpec: we know no such cloud.
+    """
+    provided = any(for_cloud(cloud).provides_device_plugin for cloud in clouds)
+    return ALWAYS + (DEVICE_PLUGIN if provided else ())

@@ -8,7 +8,10 @@ from isthmus.cli.output import print_json, print_rows, progress
 from isthmus.specs.errors import InvalidSpec, NotReady
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from isthmus.runs.parity import Difference, Side
+    from workloads.bindings import Declared
 
 SHOWN = 40
 """Differences printed at most; --json has all."""
@@ -29,14 +32,19 @@ def parity(first: str, *others: str, json: Annotated[bool, Parameter(negative=""
     json
         Print everything as JSON.
     """
+    from isthmus.cli.project import settings
+    from isthmus.runs import parity as comparing
+    from workloads import bindings
+
     stacks = [first, *others]
     if len(stacks) < 2 or len(set(stacks)) < len(stacks):
         raise InvalidSpec(
             "give two or more different stacks", subject="parity", remedy="isthmus parity aws-sim gcp-sim"
         )
-    sides = [_read(stack) for stack in stacks]
-    differences = {stack: _against_program(stack, one) for stack, one in zip(stacks, sides, strict=True)}
-    between = {one.name: _compare(sides[0], one) for one in sides[1:]}
+    rules = bindings.declared(settings(stack).cloud for stack in stacks)
+    sides = [_read(stack, rules) for stack in stacks]
+    differences = {one.name: comparing.missing(_rendered(one.name), one, rules) for one in sides}
+    between = {one.name: comparing.compare(sides[0].objects, one.objects) for one in sides[1:]}
     equal = not any(differences.values()) and not any(between.values())
     if json:
         print_json(_as_json(sides, differences, between, equal=equal))
@@ -58,14 +66,14 @@ def parity(first: str, *others: str, json: Annotated[bool, Parameter(negative=""
     return 1
 
 
-def _read(stack: str) -> "Side":
+def _read(stack: str, rules: "Sequence[Declared]") -> "Side":
     from isthmus.cli.run import cluster_of
     from isthmus.runs import parity as comparing
 
     with progress(f"parity {stack}") as line:
         line.update("reading objects")
         cluster = cluster_of(stack)
-        one = comparing.side(stack, comparing.read(cluster))
+        one = comparing.side(stack, comparing.read(cluster), rules)
     if not one.objects:
         raise NotReady(
             f"stack {stack} holds no object of ours, so there is nothing to compare",
@@ -75,34 +83,24 @@ def _read(stack: str) -> "Side":
     return one
 
 
-def _against_program(stack: str, one: "Side") -> "list[Difference]":
-    from isthmus.runs import parity as comparing
-
-    return comparing.missing(_rendered(stack), one)
-
-
 def _rendered(stack: str) -> list[dict[str, Any]]:
     """What the program deploys into every cluster: operators and samples, as __main__.py composes them."""
-    from operators import device_plugin, training_operator
-
     from isthmus.cli.project import settings
     from isthmus.specs import labels
+    from operators import device_plugin, training_operator
     from workloads import bindings, render
 
     chosen = settings(stack)
     binding = bindings.for_cloud(chosen.cloud)
-    objects = [*training_operator.manifests()]
+    objects = [
+        *render.namespace(labels.RUNS_NAMESPACE, labels.RUNS_ACCOUNT, {}),
+        *training_operator.manifests(),
+    ]
     if not binding.provides_device_plugin:
         objects += device_plugin.manifests(chosen.cluster.pools)
     for name in chosen.samples:
         objects += render.render(render.load(name), namespace=labels.RUNS_NAMESPACE, binding=binding)
     return objects
-
-
-def _compare(left: "Side", right: "Side") -> "list[Difference]":
-    from isthmus.runs import parity as comparing
-
-    return comparing.compare(left.objects, right.objects)
 
 
 def _print_differences(title: str, found: "list[Difference]", left: str, right: str) -> None:

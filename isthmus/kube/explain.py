@@ -64,7 +64,7 @@ def why_pending(cluster: Cluster, namespace: str, selector: str | Mapping[str, s
     Args:
         selector: only pods with these labels; also what could not be created for objects of that selection.
     """
-    return explain(Facts.read(cluster, namespace, selector))
+    return explain(Facts.read(cluster, namespace, selector), within=namespace)
 
 
 def cluster_problems(cluster: Cluster) -> list[str]:
@@ -88,13 +88,17 @@ def cluster_problems(cluster: Cluster) -> list[str]:
     return _shorten(problems)
 
 
-def explain(facts: Facts) -> list[str]:
-    """The sentences for the pods of `facts` that wait, and for what could not be created."""
+def explain(facts: Facts, *, within: str | None = None) -> list[str]:
+    """The sentences for the pods of `facts` that wait, and for what could not be created.
+
+    Args:
+        within: a namespace that goes without saying.
+    """
     reasons: dict[str, list[str]] = {}
     for pod in facts.pods:
         if is_waiting(pod):
             for reason in explain_pod(pod, facts):
-                reasons.setdefault(reason, []).append(_name(pod))
+                reasons.setdefault(reason, []).append(_name(pod).removeprefix(f"{within}/"))
     sentences = [f"{_pods(names)}: {reason}" for reason, names in reasons.items()]
     return _shorten([*sentences, *_not_created(facts.events)])
 
@@ -118,13 +122,13 @@ def explain_pod(pod: Mapping[str, Any], facts: Facts) -> list[str]:
         (entry for entry in status.get("conditions") or () if entry.get("type") == "PodScheduled"), {}
     )
     if scheduled.get("reason") == "SchedulingGated":
-        return ["waits behind a scheduling gate (a queue has not admitted it)"]
+        return ["waiting behind a scheduling gate (a queue has not admitted it)"]
     if not (pod.get("spec") or {}).get("nodeName"):
         if scheduled.get("status") == "False":
             return unschedulable(pod, str(scheduled.get("message", "")), facts)
-        return ["the scheduler has not looked at it yet"]
+        return ["not looked at by the scheduler yet"]
     found = [*_containers(pod, facts), *_mounts(pod, facts)]
-    return found or [f"is being started on node {pod['spec']['nodeName']}"]
+    return found or [f"being started on node {pod['spec']['nodeName']}"]
 
 
 def unschedulable(pod: Mapping[str, Any], message: str, facts: Facts) -> list[str]:
@@ -229,8 +233,8 @@ def _selector_words(spec: Mapping[str, Any], nodes: list[Object]) -> str:
         there = sorted({str(labels[key]) for node in nodes if key in (labels := _labels(node))})
         if value not in there:
             seen = f"nodes have {key} = {', '.join(there)}" if there else f"no node has the label {key}"
-            return f"it asks for a node with {key} = {value}, and {seen}"
-    return "no node matches its node selector and affinity"
+            return f"no node with {key} = {value}, which is asked for: {seen}"
+    return "no node matches the node selector and affinity"
 
 
 def _taint_words(spec: Mapping[str, Any], message: str, nodes: list[Object]) -> list[str]:
@@ -241,8 +245,8 @@ def _taint_words(spec: Mapping[str, Any], message: str, nodes: list[Object]) -> 
                 shown = f"{taint.get('key')}={taint['value']}" if taint.get("value") else str(taint.get("key"))
                 names.setdefault(shown, []).append(_name(node))
     if not names:
-        return [f"nodes have a taint it does not tolerate: {_first(message)}"]
-    return [f"it does not tolerate the taint {taint} of {_few(there)}" for taint, there in names.items()]
+        return [f"nodes have a taint that is not tolerated: {_first(message)}"]
+    return [f"the taint {taint} of {_few(there)} is not tolerated" for taint, there in names.items()]
 
 
 def _claim_words(pod: Mapping[str, Any], facts: Facts) -> list[str]:
@@ -257,9 +261,9 @@ def _claim_words(pod: Mapping[str, Any], facts: Facts) -> list[str]:
     for name in wanted:
         claim = claims.get(f"{namespace}/{name}")
         if claim is None:
-            words.append(f"its volume claim {name} does not exist")
+            words.append(f"volume claim {name} does not exist")
         elif (claim.get("status") or {}).get("phase") != "Bound":
-            words.append(f"its volume claim {name} is not bound: {claim_reason(claim, facts)}")
+            words.append(f"volume claim {name} is not bound: {claim_reason(claim, facts)}")
     return words
 
 
@@ -284,7 +288,7 @@ def _containers(pod: Mapping[str, Any], facts: Facts) -> Iterator[str]:
     for entry in status.get("initContainerStatuses") or ():
         state = entry.get("state") or {}
         if "running" in state and not entry.get("ready"):
-            yield f"waits for its init container {entry.get('name')} to end"
+            yield f"waiting for init container {entry.get('name')} to end"
         elif "waiting" in state:
             yield from _waiting(pod, "init container", entry, facts)
     for entry in status.get("containerStatuses") or ():
@@ -301,7 +305,7 @@ def _waiting(pod: Mapping[str, Any], kind: str, entry: Mapping[str, Any], facts:
     elif reason == "CrashLoopBackOff":
         last = (entry.get("lastState") or {}).get("terminated") or {}
         ended = f"exit code {last.get('exitCode', 'unknown')}, {entry.get('restartCount', 0)} restarts"
-        yield f"{kind} {entry.get('name')} keeps ending ({ended}) and waits to start again"
+        yield f"{kind} {entry.get('name')} keeps ending ({ended}) and is waiting to start again"
     elif reason not in {"ContainerCreating", "PodInitializing", ""}:
         yield f"{kind} {entry.get('name')} cannot start ({reason}): {_first(message)}"
 
@@ -309,7 +313,7 @@ def _waiting(pod: Mapping[str, Any], kind: str, entry: Mapping[str, Any], facts:
 def _mounts(pod: Mapping[str, Any], facts: Facts) -> Iterator[str]:
     said = _last_message(facts.events, "Pod", _name(pod), VOLUME_REASONS | {"FailedCreatePodSandBox"})
     if said:
-        yield f"cannot be started yet: {said}"
+        yield f"not started yet: {said}"
 
 
 def _not_created(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:

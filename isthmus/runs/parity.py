@@ -20,7 +20,7 @@ from isthmus.kube.client import Cluster, Object
 from isthmus.kube.objects import Path, desired, digest, key, leaves, quantity, show_path
 from isthmus.specs import labels
 from isthmus.specs.errors import InvalidSpec, NotFound
-from workloads.bindings import DECLARED, Declared
+from workloads.bindings import Declared
 
 SERVER_SET: tuple[Declared, ...] = (
     Declared("Service", "*", "spec.clusterIP", "given by the cluster"),
@@ -39,8 +39,19 @@ SERVER_SET: tuple[Declared, ...] = (
 )
 """Fields that a server or controller fills in, per cluster. Kind, name, path, why; * matches anything."""
 
-NOT_COMPARED = frozenset({"Node", "Event", "Endpoints", "Lease", "PersistentVolume", "Pod"})
+NOT_COMPARED = frozenset({"Node", "Event", "Endpoints", "EndpointSlice", "Lease", "PersistentVolume", "Pod"})
 """Kinds that are the cluster's own affair, even where they carry our label."""
+
+CLUSTERS_OWN: tuple[Declared, ...] = (
+    Declared("ClusterRole", "isthmus:*", "*", "processes of a local cluster"),
+    Declared("ClusterRoleBinding", "isthmus:*", "*", "processes of a local cluster"),
+    Declared("ServiceAccount", "isthmus-storage", "*", "a local cluster's provisioner"),
+    Declared("FlowSchema", "isthmus-*", "*", "processes of a local cluster"),
+    Declared("Service", "kube-dns", "*", "every cluster has its own DNS"),
+    Declared("MutatingAdmissionPolicy", "*", "*", "where pods run is the cluster's side"),
+    Declared("MutatingAdmissionPolicyBinding", "*", "*", "where pods run is the cluster's side"),
+)
+"""Objects that stand for a cloud's own where the cluster is a local one; the platform makes none of these kinds and names."""
 
 
 class Absent:
@@ -97,7 +108,7 @@ def read(cluster: Cluster) -> list[Object]:
     return [item for item in found if not _is_made_by_controller(item)]
 
 
-def side(name: str, objects: Iterable[Mapping[str, Any]], declared: Sequence[Declared] = DECLARED) -> Side:
+def side(name: str, objects: Iterable[Mapping[str, Any]], declared: Sequence[Declared]) -> Side:
     """One stack's objects without what may differ.
 
     Args:
@@ -106,7 +117,9 @@ def side(name: str, objects: Iterable[Mapping[str, Any]], declared: Sequence[Dec
     kept: dict[str, Object] = {}
     left_out: list[str] = []
     for item in objects:
-        one = strip(desired(item), SERVER_SET)[0]
+        one = strip(desired(item), (*CLUSTERS_OWN, *SERVER_SET))[0]
+        if not one:
+            continue
         one, hits = strip(one, declared)
         where = key(item)
         left_out += (f"{where} {hit.path}: {hit.why}" if hit.path != "*" else f"{where}: {hit.why}" for hit in hits)
@@ -130,9 +143,7 @@ def compare(left: Mapping[str, Object], right: Mapping[str, Object]) -> list[Dif
     return differences
 
 
-def missing(
-    rendered: Iterable[Mapping[str, Any]], live: Side, declared: Sequence[Declared] = DECLARED
-) -> list[Difference]:
+def missing(rendered: Iterable[Mapping[str, Any]], live: Side, declared: Sequence[Declared]) -> list[Difference]:
     """What the program renders and a stack does not carry as rendered. Left is the program, right the stack.
 
     Fields that the server added are no difference; a rendered field with another value is.

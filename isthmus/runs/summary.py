@@ -96,6 +96,12 @@ def ending(snapshot: Snapshot) -> list[str]:
         lines.append("  metrics   none: it was scheduled on simulated nodes and computed nothing")
         return lines
     lines += [_verdict(verdict) for verdict in verdicts(run.spec, snapshot.latest)]
+    left = [item for item in snapshot.replicas if run.state is State.SUCCEEDED and item.phase in {"Pending", "Running"}]
+    if left:
+        names = ", ".join(f"{item.role} rank {item.rank}" for item in left[:4])
+        lines.append(
+            f"  pods      {len(left)} had not ended when the master had ({names}); isthmus cancel {run.id} ends them"
+        )
     restarts = sum(item.restarts for item in snapshot.replicas)
     if restarts:
         lines.append(f"  restarts  {restarts}")

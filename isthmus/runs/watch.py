@@ -68,7 +68,8 @@ class Watcher:
         if state is State.SUCCEEDED and not _settled(job, pods):
             state = State.RUNNING  # the job's end was told a moment before that of each container
         self.run = self.store.record(self.run, state, reason=reason, replicas=replicas)
-        return self._snapshot(() if state is not State.PENDING else self._why()), fresh
+        waiting = not state.final and (not pods or any(item.phase == "Pending" for item in replicas))
+        return self._snapshot(self._why() if waiting else ()), fresh
 
     def _without_job(self) -> tuple[Snapshot, list[Metric]]:
         if self.run.state is State.SUBMITTING:

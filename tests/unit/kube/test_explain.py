@@ -86,7 +86,7 @@ def test_a_selector_names_the_label_and_what_there_is() -> None:
     one = pod(message=message, spec={"nodeSelector": {"isthmus.dev/gpu-model": "A100"}})
     [sentence] = explain.explain(Facts(pods=[one], nodes=[node("n", labels={"isthmus.dev/gpu-model": "T4"})]))
     assert sentence.endswith(
-        "it asks for a node with isthmus.dev/gpu-model = A100, and nodes have isthmus.dev/gpu-model = T4"
+        "no node with isthmus.dev/gpu-model = A100, which is asked for: nodes have isthmus.dev/gpu-model = T4"
     )
 
 
@@ -94,7 +94,7 @@ def test_a_taint_names_its_nodes() -> None:
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     one = pod(message="0/1 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: present}.")
     [sentence] = explain.explain(Facts(pods=[one], nodes=[node("n", taints=[taint])]))
-    assert sentence.endswith("it does not tolerate the taint nvidia.com/gpu=present of n")
+    assert sentence.endswith("the taint nvidia.com/gpu=present of n is not tolerated")
 
 
 def test_an_unknown_message_is_passed_on() -> None:
@@ -106,7 +106,7 @@ def test_an_unknown_message_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("claims", "classes", "words"),
     [
-        ([], [], "its volume claim ckpt does not exist"),
+        ([], [], "volume claim ckpt does not exist"),
         ([{"storageClassName": "gp3"}], [], "there is no storage class gp3"),
         ([{}], [{"metadata": {"name": "a"}}], "names no storage class and the cluster has no default one"),
         (
@@ -156,7 +156,7 @@ def test_an_init_container_is_waited_for() -> None:
         "containerStatuses": [{"name": "pytorch", "state": {"waiting": {"reason": "PodInitializing"}}}],
     }
     [sentence] = explain.explain(Facts(pods=[pod(on="n", status=status)]))
-    assert sentence == "pod runs/worker-0: waits for its init container init-pytorch to end"
+    assert sentence == "pod runs/worker-0: waiting for init container init-pytorch to end"
 
 
 def test_pods_that_wait_for_the_same_make_one_sentence() -> None:
