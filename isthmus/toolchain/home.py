@@ -150,7 +150,7 @@ def shipped_passphrase_file() -> Path:
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables to lay over the environment of a child process, so that it finds our programs and Pulumi our state.
 
-    PATH always comes with our tools first. A Pulumi variable is set only where the user has not chosen: a back end is
+    PATH always comes with our tools and scripts first. A Pulumi variable is set only where the user has not chosen: a back end is
     chosen by PULUMI_BACKEND_URL, PULUMI_ACCESS_TOKEN or an earlier `pulumi login`; a passphrase by
     PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE. Which passphrase a stack needs is decided by the pulumi
     launcher in tools/bin (see isthmus.toolchain.launcher).
@@ -159,9 +159,10 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
         given: the user's environment; default os.environ.
     """
     given = os.environ if given is None else given
-    first = str(tools_bin())
-    rest = [part for part in given.get("PATH", os.defpath).split(os.pathsep) if part and part != first]
-    result = {"PATH": os.pathsep.join([first, *rest]), HOME_VARIABLE: str(home())}
+    # Kubeconfigs call `isthmus` by its bare name, so the folder of our own scripts comes second.
+    ours = [str(tools_bin()), str(Path(sys.executable).absolute().parent)]
+    rest = [part for part in given.get("PATH", os.defpath).split(os.pathsep) if part and part not in ours]
+    result = {"PATH": os.pathsep.join([*ours, *rest]), HOME_VARIABLE: str(home())}
     if not given.get(PYTHON_VARIABLE):
         result[PYTHON_VARIABLE] = sys.executable
     if not given.get("PULUMI_HOME"):
