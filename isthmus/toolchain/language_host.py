@@ -152,8 +152,12 @@ def serve(arguments: list[str]) -> None:
     Args:
         arguments: what the engine passes: options with a dash, and its own address.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine, which got the same signal, decides what happens
     parent = os.getppid()
+    stopping = threading.Event()
+    # The engine runs us in a process group of our own, so a Ctrl-C in the terminal does not come here: an interrupt is the
+    # engine saying that it is done with us, and it waits five seconds before it kills.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
     addresses = [argument for argument in arguments if not argument.startswith("-")]
     host = Host(addresses[-1] if addresses else "")
     limits = [("grpc.max_receive_message_length", MESSAGE_LIMIT), ("grpc.max_send_message_length", MESSAGE_LIMIT)]
@@ -162,8 +166,6 @@ def serve(arguments: list[str]) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     while not stopping.wait(PARENT_CHECK_SECONDS):
         if os.getppid() != parent:
             break

@@ -95,8 +95,8 @@ def _described(error: BaseException, entry: Path) -> str:
     folder = str(entry if entry.is_dir() else entry.parent)
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith(folder):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+        trace = trace.tb_next  # a syntax error in the program has no frame of it at all
+    lines = traceback.format_exception(type(error), error, trace)
     return "Program failed with an unhandled exception:\n" + "".join(lines).rstrip()
 
 
