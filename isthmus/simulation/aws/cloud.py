@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.simulation.aws import eks, functions, iam, network, storage
+from isthmus.simulation.aws import (
+    eks,
+    eks_access,
+    functions,
+    iam,
+    launch_templates,
+    network,
+    node_groups,
+    security_groups,
+    storage,
+)
 from isthmus.simulation.aws.base import account_number, quotas, zones_of
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import Call, Cloud, CloudError, Placement, Property, ResourceType, registry
@@ -46,7 +56,7 @@ def _over_quota(call: Call) -> Callable[[Quota, float, float, float], CloudError
     def refuse(quota: Quota, limit: float, used: float, asked: float) -> CloudError:
         fact = f"quota {quota.name} ({quota.code}): limit {limit:g} {quota.unit}, in use {used:g}, asked for {asked:g}"
         remedy = f"isthmus sim quota {call.account.name} {quota.code} {used + asked:g}"
-        if call.type.token == eks.NODE_GROUP_TOKEN:
+        if call.type.token == node_groups.NODE_GROUP.token:
             return _launch_failure(call, _vcpu_text(call, limit), fact, remedy)
         code, text = _LIMIT_CODES[call.type.token]
         return CloudError(code, f"{text.format(limit=limit)} [{fact}]", remedy=remedy)
@@ -93,7 +103,7 @@ def _launch_failure(call: Call, text: str, fact: str, remedy: str) -> CloudError
 
 
 def _still_attached(kind: ResourceType, identity: str, interface: str) -> CloudError:
-    what = f"resource {identity}" if kind.token == network.SECURITY_GROUP.token else f"The subnet '{identity}'"
+    what = f"resource {identity}" if kind.token == security_groups.SECURITY_GROUP.token else f"The subnet '{identity}'"
     return CloudError(
         "DependencyViolation",
         f"{what} has a dependent object: network interface {interface} of a deleted node is still attached",
@@ -112,7 +122,16 @@ _TAGS = Property("defaultTags", "object", fields=(Property("tags", "map"),))
 CLOUD = Cloud(
     name="aws",
     version=SIMULATED_PLUGIN_VERSION,
-    types=registry(*network.TYPES, *iam.TYPES, *storage.TYPES, *eks.TYPES),
+    types=registry(
+        *network.TYPES,
+        *iam.TYPES,
+        *storage.TYPES,
+        *security_groups.TYPES,
+        *launch_templates.TYPES,
+        *eks.TYPES,
+        *node_groups.TYPES,
+        *eks_access.TYPES,
+    ),
     functions={function.token: function for function in functions.FUNCTIONS},
     configuration=(
         Property("profile"),
