@@ -42,10 +42,10 @@ def write_language_host(folder: Path) -> Path:
 
 
 def write_pulumi(folder: Path, real_pulumi: Path) -> Path:
-    """Write the pulumi launcher into a folder."""
+    """Write the pulumi launcher into a folder. Like `isthmus` itself it takes ISTHMUS_HOME from the environment."""
     launcher = Path(__file__).with_name("launcher.py")
     command = f'exec {_quoted(sys.executable)} -IS {_quoted(launcher)} {_quoted(real_pulumi)} "$@"\n'
-    return _script(folder / "pulumi", _home_lines() + command)
+    return _script(folder / "pulumi", command)
 
 
 def _launcher_folders() -> list[Path]:
@@ -69,16 +69,12 @@ def plugin_folders() -> list[Path]:
 
 
 def _python_module(module: str) -> str:
-    """Exec a module in the environment that started pulumi (two checkouts may share one home), else in ours."""
-    return f'{_home_lines()}{_default(home.PYTHON_VARIABLE, sys.executable)}exec "${home.PYTHON_VARIABLE}" -u -m {module} "$@"\n'
+    """Exec a module in the environment that started pulumi (two checkouts may share one home), else in ours.
 
-
-def _home_lines() -> str:
-    return _default(home.HOME_VARIABLE, home.home())
-
-
-def _default(variable: str, value: Path | str) -> str:
-    return f'[ -n "${{{variable}:-}}" ] || {variable}={_quoted(value)}\nexport {variable}\n'
+    -P keeps the folder we are started in, which is the user's program, out of the module search.
+    """
+    name = home.PYTHON_VARIABLE
+    return f'[ -n "${{{name}:-}}" ] || {name}={_quoted(sys.executable)}\nexport {name}\nexec "${name}" -P -u -m {module} "$@"\n'
 
 
 _MARK = "# Written by `isthmus install`; changes are lost."

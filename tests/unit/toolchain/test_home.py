@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_the_passphrase_is_random_private_and_written_once(isthmus_home: Path) -
 
 def test_an_empty_environment_gets_everything(isthmus_home: Path) -> None:
     given = home.environment({"PATH": "/usr/bin"})
-    assert given["PATH"] == f"{isthmus_home}/tools/bin:/usr/bin"
+    assert given["PATH"] == f"{isthmus_home}/tools/bin:{Path(sys.executable).parent}:/usr/bin"
     assert given["PULUMI_HOME"] == f"{isthmus_home}/pulumi"
     assert given["PULUMI_BACKEND_URL"] == f"file://{isthmus_home}/state"
     assert Path(given["PULUMI_CONFIG_PASSPHRASE_FILE"]).is_file()
@@ -69,9 +70,9 @@ def test_an_earlier_login_is_a_choice_of_back_end(isthmus_home: Path) -> None:
 
 
 def test_our_tools_come_first_and_once(isthmus_home: Path) -> None:
-    ours = str(home.tools_bin())
-    path = home.environment({"PATH": os.pathsep.join(["/a", ours, "/b"])})["PATH"]
-    assert path.split(os.pathsep) == [ours, "/a", "/b"]
+    ours = [str(home.tools_bin()), str(Path(sys.executable).parent)]
+    path = home.environment({"PATH": os.pathsep.join(["/a", *ours, "/b"])})["PATH"]
+    assert path.split(os.pathsep) == [*ours, "/a", "/b"]
 
 
 def test_an_installed_program_goes_before_path(isthmus_home: Path) -> None:

@@ -74,17 +74,14 @@ def test_the_user_s_own_pulumi_home_gets_the_plugins_too(
     assert sum(tmp_path / "theirs" in path.parents for path in written) == 2
 
 
-def test_a_home_with_spaces_and_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / 'my $HOME\'s "tools"'
-    monkeypatch.setenv("ISTHMUS_HOME", str(home))
-    fake = tmp_path / "a dir" / "pulumi"
+def test_folders_with_spaces_and_quotes(isthmus_home: Path, tmp_path: Path) -> None:
+    fake = tmp_path / 'my $HOME\'s "tools"' / "pulumi"
     fake.parent.mkdir()
     fake.write_text('#!/bin/sh\necho "$ISTHMUS_HOME"; echo "$1"\n')
     fake.chmod(0o755)
     launcher = launchers.write_pulumi(tmp_path, fake)
-    monkeypatch.delenv("ISTHMUS_HOME")
     result = subprocess.run([launcher, "an argument"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout.splitlines() == [str(home), "an argument"]
+    assert result.stdout.splitlines() == [str(isthmus_home), "an argument"]
 
 
 def test_plugins_run_in_the_environment_that_started_pulumi(isthmus_home: Path, environment: Path, real: Path) -> None:
@@ -93,4 +90,4 @@ def test_plugins_run_in_the_environment_that_started_pulumi(isthmus_home: Path, 
     result = subprocess.run(
         [script, "127.0.0.1:1"], capture_output=True, text=True, check=True, env={"ISTHMUS_PYTHON": "/bin/echo"}
     )
-    assert result.stdout.strip() == "-u -m isthmus.simulation.aws 127.0.0.1:1"
+    assert result.stdout.strip() == "-P -u -m isthmus.simulation.aws 127.0.0.1:1"
