@@ -45,20 +45,26 @@ def machine(inputs: Properties) -> Shape:
     Raises:
         CloudError: there is no such machine type or accelerator, or they do not go together.
     """
-    machine_type = str(config(inputs).get("machineType", DEFAULT_MACHINE))
-    accelerator = cards(inputs)
-    wanted = None
-    if accelerator is not None:
-        wanted = GpuCards(model=_model(str(accelerator["type"])), count=int(accelerator["count"]))
+    machine_type, accelerator, known = (
+        str(config(inputs).get("machineType", DEFAULT_MACHINE)),
+        cards(inputs),
+        catalog.load(),
+    )
     try:
-        return catalog.load().shape(CLOUD_NAME, machine_type, wanted)
+        plain = known.shape(CLOUD_NAME, machine_type)
     except InvalidSpec as error:
         text = f"Machine type with name '{machine_type}' does not exist"
-        if wanted is not None:
-            text = (
-                f"[{machine_type}, {wanted.count} x {accelerator['type'] if accelerator else ''}]"
-                " is not a valid combination of machine type and accelerators"
-            )
+        raise CloudError("badRequest", text, remedy=error.remedy) from error
+    if accelerator is None:
+        return plain
+    wanted = GpuCards(model=_model(str(accelerator["type"])), count=int(accelerator["count"]))
+    try:
+        return known.shape(CLOUD_NAME, machine_type, wanted)
+    except InvalidSpec as error:
+        text = (
+            f"[{machine_type}, {wanted.count} x {accelerator['type']}] is not a valid combination of machine type and"
+            " accelerators"
+        )
         raise CloudError("badRequest", text, remedy=error.remedy) from error
 
 
