@@ -8,6 +8,7 @@ import pytest
 from infra import cloud as clouds
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.sharing import GpuSharing
 from tests.unit.infra.recording import Recording, Registered, record
 from tests.unit.infra.stacks import infrastructure, settings
 
@@ -112,6 +113,13 @@ def test_pools_become_node_groups(made: Recording) -> None:
     assert gpu.inputs["taints"] == spot.inputs["taints"] == [TAINT]
     assert (gpu.inputs["capacityType"], spot.inputs["capacityType"]) == ("ON_DEMAND", "SPOT")
     assert spot.inputs["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
+
+
+def test_shared_cards_name_the_plugins_configuration() -> None:
+    shared = NodePool(name="g", gpu={"model": "T4", "count": 1}, sharing=GpuSharing(mode="time-slicing", replicas=4))
+    made = record(infrastructure(settings("aws", gpu_pools=(shared,))))
+    assert group(made, "g").inputs["labels"]["nvidia.com/device-plugin.config"] == shared.sharing.config_name
+    assert "nvidia.com/device-plugin.config" not in group(made, "system").inputs["labels"]
 
 
 def test_launch_templates_encrypt_disks_and_close_the_metadata(made: Recording) -> None:
