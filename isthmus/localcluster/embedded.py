@@ -190,6 +190,8 @@ class EmbeddedCluster:
                 images.clone(self.paths.containerd)
             self.paths.status.unlink(missing_ok=True)
             supervisor.spawn(self.paths, components.environment())
+        elif self._signal_supervisor(signal.SIGHUP):  # what it had given up may work now
+            time.sleep(2 * supervisor.TICK)
         self._await_usable(state)
         if not state.made:
             state.made = True
@@ -235,7 +237,7 @@ class EmbeddedCluster:
 
     def _words(self, entry: dict[str, Any]) -> str:
         if entry["message"]:
-            return f"{entry['name']}: {entry['message']}"
+            return f"{entry['name']}: {entry['message']}: {_last_line(self.paths.log(entry['name']))}"
         if entry["pid"] is not None:
             return f"{entry['name']} is not ready yet"
         if entry["last_exit"] is None:
@@ -263,13 +265,18 @@ class EmbeddedCluster:
 
     def _end_supervisor(self) -> None:
         """SIGTERM to the supervisor and wait: it ends everything in order. If it does not, the caller ends all."""
+        self._signal_supervisor(signal.SIGTERM)
+        end = time.monotonic() + STOP_SECONDS
+        while locks.held(self.paths.supervisor_lock) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _signal_supervisor(self, number: int) -> bool:
+        """Signal the supervisor, if it is there and past its preparations; whether it was."""
         document = read_json(self.paths.status)
         if document is None or not processes.alive(document["pid"], document["started"]):
-            return
-        os.kill(document["pid"], signal.SIGTERM)
-        end = time.monotonic() + STOP_SECONDS
-        while processes.alive(document["pid"], document["started"]) and time.monotonic() < end:
-            time.sleep(0.05)
+            return False
+        os.kill(document["pid"], number)
+        return True
 
     def _remove(self, state: ClusterState) -> None:
         tree = Tree(state.space)
@@ -417,7 +424,8 @@ def _last_line(path: Path) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
         return f"see {path}"
-    return lines[-1][:400] if lines else f"see {path}"
+    told = [line for line in lines[-40:] if re.match(r"[EF]\d{4} |Error:", line)]  # what klog calls an error, or cobra
+    return (told or lines or [f"see {path}"])[-1][:400]
 
 
 def _remove_folder(paths: Paths) -> None:

@@ -35,6 +35,10 @@ MOUNT_POINTS = tuple(
 host they are empty folders."""
 
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
+INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_WANTED = 1024
+"""A cluster's processes hold some 20 inotify instances, its containers more; the kernel's default for a user is 128, and
+the sixth cluster's kubelet ends with "inotify_init: too many open files" (tried 2026-11-30; case A25 of the reports)."""
 
 
 @contextmanager
@@ -61,6 +65,7 @@ def ensure(state: ClusterState) -> bool:
         if chosen:
             state.number = _free_number(state.identity)
         _make_mount_points()
+        _raise_limits()
         if not _complete(state):
             _refuse_taken(state)
             _unmake(state)
@@ -206,6 +211,13 @@ def _note_forwarding() -> None:
         FORWARD.write_text("1", encoding="ascii")
 
 
+def _raise_limits() -> None:
+    now = int(INOTIFY.read_text(encoding="ascii"))
+    if now < INOTIFY_WANTED:
+        _share(inotify_was=now)
+        INOTIFY.write_text(str(INOTIFY_WANTED), encoding="ascii")
+
+
 def _make_mount_points() -> None:
     missing = [path for path in MOUNT_POINTS if not path.is_dir()]
     if missing:
@@ -231,6 +243,8 @@ def _remove_shared() -> None:
     shared = read_json(SHARED / "shared.json") or {}
     if shared.get("forwarding_was_off"):
         FORWARD.write_text("0", encoding="ascii")
+    if "inotify_was" in shared and INOTIFY.read_text(encoding="ascii").strip() == str(INOTIFY_WANTED):
+        INOTIFY.write_text(str(shared["inotify_was"]), encoding="ascii")
     for path in shared.get("made", ()):
         try:
             if Path(path) == NETNS and not any(NETNS.iterdir()):

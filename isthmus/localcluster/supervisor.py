@@ -2,7 +2,7 @@
 
 Started as `python -m isthmus.localcluster.supervisor FOLDER`, it forks away from its parent, takes the cluster's
 supervisor lock, enters the cluster's namespaces and cgroup, ends what an earlier supervisor left behind (containers
-excepted: they go on), and then starts and restarts the components in dependency order until SIGTERM. What it knows is in
+excepted: they go on), and then starts and restarts the components in dependency order until SIGTERM (SIGHUP: try those again that were given up). What it knows is in
 status.json, replaced on every change. One thread; it imports nothing heavy. It does not decide whether a cluster should
 exist, makes no network and no certificates: embedded.py does, before it starts this.
 """
@@ -39,7 +39,7 @@ LONG_LIFE = 30.0
 """A component that lived this long has shown that it can: its next restart counts as the first."""
 
 GIVE_UP = 15
-"""Short lives in a row after which a component is left down (about two minutes); `start` tries again."""
+"""Short lives in a row after which a component is left down (about two minutes); `start` (SIGHUP) tries again."""
 
 CONTAINER_GRACE = 2.0
 SUPERVISOR_GROUP = "system/supervisor"
@@ -108,6 +108,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGHUP, self._ask_to_try_again)
         while not self.stopping:
             self._reap()
             self._start_what_can()
@@ -118,6 +119,10 @@ class Supervisor:
 
     def _ask_to_stop(self, *_: object) -> None:
         self.stopping = True
+
+    def _ask_to_try_again(self, *_: object) -> None:
+        for slot in self.slots:
+            slot.short_lives, slot.not_before = 0, 0.0
 
     def _is_ready(self, name: str) -> bool:
         if name == OBJECTS:
