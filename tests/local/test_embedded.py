@@ -99,9 +99,7 @@ def test_ordinary_pods_stay_off_simulated_nodes(probes: Probes) -> None:
 
 def _unschedulable(probes: Probes, name: str) -> bool:
     conditions = probes.kube.get("v1", "Pod", name, probes.namespace)["status"].get("conditions", ())
-    return any(
-        item["type"] == "PodScheduled" and "untolerated taint" in item.get("message", "") for item in conditions
-    )
+    return any(item["type"] == "PodScheduled" and "untolerated taint" in item.get("message", "") for item in conditions)
 
 
 def test_namespace_is_deleted_with_all_in_it(kube: Cluster) -> None:

@@ -1,0 +1,311 @@
+"""What an embedded cluster survives, and what it leaves behind: kill -9 of one process, of all, of the one who creates;
+stop and start; deletion; two clusters side by side; two commands at once."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube import Cluster, wait
+from isthmus.localcluster import locks, network
+from isthmus.localcluster.cgroups import Tree, hierarchies
+from isthmus.localcluster.embedded import EmbeddedCluster, EmbeddedRuntime
+from isthmus.localcluster.runtime import LocalClusterConfig
+from isthmus.localcluster.state import read, read_json
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.errors import InvalidSpec, NotFound, Refused
+from isthmus.toolchain import home
+from tests.clusters import Probes
+
+pytestmark = pytest.mark.local
+
+CREATE = """
+import sys
+from isthmus.localcluster.embedded import EmbeddedRuntime
+from isthmus.localcluster.runtime import LocalClusterConfig
+EmbeddedRuntime().create(sys.argv[1], LocalClusterConfig())
+"""
+
+
+def create(name: str, **options: object) -> EmbeddedCluster:
+    return EmbeddedRuntime().create(name, LocalClusterConfig(**options))  # type: ignore[arg-type]
+
+
+def pid_of(cluster: EmbeddedCluster, component: str) -> int:
+    return next(item.pid for item in cluster.status().processes if item.name == component and item.pid)
+
+
+def supervisor_pid(cluster: EmbeddedCluster) -> int:
+    return int(read_json(cluster.paths.status)["pid"])
+
+
+def keep(cluster: EmbeddedCluster, word: str) -> None:
+    """Write an object to look for later."""
+    mark = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "mark", "namespace": "default"},
+        "data": {"word": word},
+    }
+    Cluster(cluster.kubeconfig()).apply(mark)
+
+
+def kept(cluster: EmbeddedCluster) -> str:
+    return str(Cluster(cluster.kubeconfig()).get("v1", "ConfigMap", "mark", "default")["data"]["word"])
+
+
+@pytest.fixture
+def cluster(fresh_home: Path) -> EmbeddedCluster:
+    return create("faulty")
+
+
+@pytest.fixture
+def machine() -> Callable[[], dict[str, list[str]]]:
+    """Looks at everything on the machine that a cluster could leave behind."""
+
+    def look() -> dict[str, list[str]]:
+        folders = ["/var/lib", "/run", "/run/netns", "/var/log", "/etc", "/opt", "/usr/libexec", "/usr/lib"]
+        return {
+            "mounts": sorted(line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+            "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+            "tables": network.run("nft", "list", "tables").splitlines(),
+            "cgroups": sorted(str(path) for where, _ in hierarchies() for path in where.glob("isthmus-*")),
+            "settings": [
+                Path("/proc/sys", name).read_text()
+                for name in ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic")
+            ],
+            "folders": sorted(
+                str(path) for folder in folders if Path(folder).is_dir() for path in Path(folder).iterdir()
+            ),
+        }
+
+    return look
+
+
+def test_delete_leaves_nothing(
+    fresh_home: Path, machine: Callable[[], dict[str, list[str]]], probe_archive: Path
+) -> None:
+    if any(Path("/sys/class/net").glob("isth*")):
+        pytest.skip("another cluster runs on this machine: what clusters share would rightly stay")
+    before = machine()
+    cluster = create("gone")
+    cluster.load_image(probe_archive)
+    Probes(cluster).stay("sleeper", "say", "here")
+    during = machine()
+    assert (
+        len(during["links"]) == len(before["links"]) + 1
+        and during["cgroups"]
+        and during["settings"][1:] == before["settings"][1:]
+    )
+    state = read(cluster.paths)
+    assert state is not None
+    pids = Tree(state.space).processes()
+    assert len(pids) > 12
+    cluster.delete()
+    assert machine() == before
+    assert not [
+        pid
+        for pid in pids
+        if Path(f"/proc/{pid}/cgroup").exists() and state.space in Path(f"/proc/{pid}/cgroup").read_text()
+    ]
+    assert list((fresh_home / "clusters").iterdir()) == []
+    cluster.delete()  # once more is no error
+    with pytest.raises(NotFound):
+        EmbeddedRuntime().get("gone")
+
+
+@pytest.mark.parametrize(
+    "component", ["etcd", "containerd", "kube-apiserver", "kubelet", "kube-scheduler", "coredns", "kwok"]
+)
+def test_killed_process_is_restarted_and_status_says_so(embedded_cluster: EmbeddedCluster, component: str) -> None:
+    killed = pid_of(embedded_cluster, component)
+    before = next(item.restarts for item in embedded_cluster.status().processes if item.name == component)
+    os.kill(killed, signal.SIGKILL)
+
+    def again() -> bool:
+        item = next(item for item in embedded_cluster.status().processes if item.name == component)
+        return item.ready and item.pid != killed and item.restarts == before + 1 and item.last_exit == -signal.SIGKILL
+
+    wait.until(again, seconds=60, what=f"{component} to run again")
+    wait.until(lambda: embedded_cluster.status().phase == "running", seconds=60, what="the cluster to run")
+
+
+def test_supervisor_killed_containers_go_on_and_start_takes_over(cluster: EmbeddedCluster, probe_archive: Path) -> None:
+    cluster.load_image(probe_archive)
+    probes = Probes(cluster)
+    probes.stay("trainer", "say", "epoch 1")
+    keep(cluster, "kept")
+    container = probes.kube.get("v1", "Pod", "trainer", "default")["status"]["containerStatuses"][0]["containerID"]
+    os.kill(supervisor_pid(cluster), signal.SIGKILL)
+    wait.until(lambda: cluster.status().phase == "dead", seconds=10, what="the status to say so")
+    cluster.start()
+    assert cluster.status().phase == "running" and kept(cluster) == "kept"
+    status = probes.kube.get("v1", "Pod", "trainer", "default")["status"]
+    assert status["phase"] == "Running" and status["containerStatuses"][0]["containerID"] == container
+    assert status["containerStatuses"][0]["restartCount"] == 0 and probes.log("trainer") == "epoch 1"
+    assert probes.run("after", "say", "still") == "still"
+
+
+def test_everything_killed_start_goes_on_with_all_state(cluster: EmbeddedCluster, probe_archive: Path) -> None:
+    cluster.load_image(probe_archive)
+    keep(cluster, "kept")
+    state = read(cluster.paths)
+    assert state is not None
+    Tree(state.space).end()  # SIGKILL to every process and container
+    assert cluster.status().phase == "dead"
+    cluster.start()
+    assert kept(cluster) == "kept"
+    assert Probes(cluster).run("after", "say", "still") == "still"
+
+
+def test_namespaces_gone_as_after_a_reboot(cluster: EmbeddedCluster, probe_archive: Path) -> None:
+    cluster.load_image(probe_archive)
+    keep(cluster, "kept")
+    endpoint = cluster.endpoint
+    state = read(cluster.paths)
+    assert state is not None
+    tree = Tree(state.space)
+    tree.end()
+    tree.remove()
+    network.remove(state)
+    (network.NETNS / state.space).parent.mkdir(exist_ok=True)
+    (network.NETNS / state.space).touch()  # an empty file is what stays where /run is a disk
+    cluster.start()
+    assert cluster.endpoint == endpoint and kept(cluster) == "kept"
+    assert Probes(cluster).run("after", "resolve", "kubernetes.default") == "10.96.0.1"
+
+
+def test_stop_and_start_keep_objects_and_volumes(cluster: EmbeddedCluster) -> None:
+    keep(cluster, "kept")
+    state = read(cluster.paths)
+    assert state is not None
+    (cluster.paths.volumes / "file").write_text("kept")
+    cluster.stop()
+    assert cluster.status().phase == "stopped" and not Tree(state.space).processes()
+    cluster.stop()  # once more is no error
+    cluster.start()
+    assert kept(cluster) == "kept" and (cluster.paths.volumes / "file").read_text() == "kept"
+    cluster.start()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0, 2.5, 5.0])
+def test_create_killed_in_the_middle_is_resumed_by_create(fresh_home: Path, seconds: float) -> None:
+    _create_and_kill("half", seconds)
+    cluster = create("half")
+    assert cluster.status().phase == "running"
+
+
+@pytest.mark.parametrize("seconds", [0.6, 2.0, 4.0])
+def test_create_killed_in_the_middle_is_removed_by_delete(fresh_home: Path, seconds: float) -> None:
+    _create_and_kill("half", seconds)
+    cluster = EmbeddedCluster("half")
+    cluster.delete()
+    assert not cluster.paths.folder.exists() and list((fresh_home / "clusters").iterdir()) == []
+    assert not [
+        path
+        for where, _ in hierarchies()
+        for path in where.glob("isthmus-*")
+        if locks.held(cluster.paths.supervisor_lock)
+    ]
+
+
+def _create_and_kill(name: str, seconds: float) -> None:
+    process = subprocess.Popen([sys.executable, "-c", CREATE, name], start_new_session=True)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_supervisor_survives_the_death_of_its_creators_session(fresh_home: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", CREATE, "orphan"], start_new_session=True)
+    wait.until(lambda: (fresh_home / "clusters/orphan/status.json").exists(), seconds=60, what="the supervisor")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    cluster = EmbeddedRuntime().get("orphan")
+    wait.until(lambda: all(item.ready for item in cluster.status().processes), seconds=60, what="all processes")
+    assert cluster.status().phase == "creating"  # nobody has seen it usable yet
+
+
+def test_two_clusters_side_by_side(fresh_home: Path) -> None:
+    first, second = create("first"), create("second")
+    assert first.endpoint != second.endpoint
+    keep(first, "one")
+    keep(second, "two")
+    assert (kept(first), kept(second)) == ("one", "two")
+    first.delete()
+    assert kept(second) == "two" and second.status().phase == "running"
+
+
+def test_two_homes_with_a_cluster_of_the_same_name(
+    fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.clusters import borrow_home
+
+    first = create("same")
+    keep(first, "one")
+    other = borrow_home(tmp_path / "other")
+    monkeypatch.setenv(home.HOME_VARIABLE, str(other))
+    second = create("same")
+    try:
+        keep(second, "two")
+        assert (kept(first), kept(second)) == ("one", "two")
+    finally:
+        second.delete()
+    assert kept(first) == "one"
+
+
+def test_second_command_waits_and_then_says_who_holds_the_cluster(
+    embedded_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.localcluster.embedded.LOCK_SECONDS", 0.3)
+    with embedded_cluster._lock("create"), pytest.raises(Refused, match=f"process {os.getpid()}: create"):
+        embedded_cluster.stop()
+    assert embedded_cluster.status().phase == "running"
+
+
+def test_create_again_changes_labels_of_the_running_node(embedded_cluster: EmbeddedCluster) -> None:
+    pid = supervisor_pid(embedded_cluster)
+    again = create(embedded_cluster.name, node_labels={"isthmus.dev/pool": "system"})
+    node = Cluster(again.kubeconfig()).get("v1", "Node", again.local_node())
+    assert node["metadata"]["labels"]["isthmus.dev/pool"] == "system" and supervisor_pid(again) == pid
+
+
+def test_bad_names_and_versions_change_nothing(fresh_home: Path) -> None:
+    for name in ("Upper", "-a", "a" * 41, "a/b", ""):
+        with pytest.raises(InvalidSpec):
+            create(name)
+    with pytest.raises(InvalidSpec, match=r"1\.29"):
+        create("old", kubernetes_version="1.29")
+    assert not (fresh_home / "clusters").exists() or list((fresh_home / "clusters").iterdir()) == []
+
+
+def test_cards_appear_where_they_are_asked_for(cluster: EmbeddedCluster, probe_archive: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler")
+    cluster.load_image(probe_archive)
+    probes = Probes(cluster)
+    assert probes.run("before", "libraries", environment={"NVIDIA_VISIBLE_DEVICES": "all"}) == "none"
+    cluster.set_cards(GpuCards(model="T4", count=4))
+    assert probes.run("asks", "libraries", environment={"NVIDIA_VISIBLE_DEVICES": "all"}) == "driver"
+    assert probes.run("refuses", "libraries", environment={"NVIDIA_VISIBLE_DEVICES": "void"}) == "none"
+    assert probes.run("does-not-ask", "libraries") == "none"
+    text = probes.run("reads", "read", "/run/isthmus/driver/cards", environment={"NVIDIA_VISIBLE_DEVICES": "all"})
+    assert text.count("GPU-") == 4
+
+
+def test_set_cards_replaces_the_device_plugins_pod(cluster: EmbeddedCluster, probe_archive: Path) -> None:
+    cluster.load_image(probe_archive)
+    probes = Probes(cluster)
+    mounts = [{"name": "plugins", "mountPath": "/plugins"}]
+    volumes = [{"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
+    probes.stay("plugin", "say", "up", mounts=mounts, volumes=volumes)
+    probes.stay("other", "say", "up")
+    cluster.set_cards(GpuCards(model="T4", count=1))
+    wait.gone(probes.kube, "v1", "Pod", "plugin", "default", seconds=30)
+    assert probes.phase("other") == "Running"
