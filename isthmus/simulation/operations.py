@@ -8,6 +8,7 @@ of a name that is taken gets the cloud's own refusal.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable
@@ -19,7 +20,16 @@ from isthmus.simulation import capacity, clock, faults, quota
 from isthmus.simulation.account import Account, Row, key_of
 from isthmus.simulation.check import DEFAULTS_KEY, Change, Failure, checked, differences, named
 from isthmus.simulation.resource import Call, Cloud, CloudError, Placement, ResourceType, walk
-from isthmus.simulation.values import UNKNOWN, Properties, Secret, conceal, has_secret, is_concealed, reveal
+from isthmus.simulation.values import (
+    UNKNOWN,
+    Properties,
+    Secret,
+    conceal,
+    has_secret,
+    is_concealed,
+    reveal,
+    secret_texts,
+)
 
 DETACH_WAIT_SECONDS = 900.0
 """How long a delete waits for interfaces of deleted machines (the AWS provider's own delete timeouts are 10 to 20 min)."""
@@ -322,10 +332,12 @@ class Operations:
         kind = call.type
         outputs = {**call.inputs, **computed}
         call.outputs = outputs
-        for name in list(outputs):
+        texts = secret_texts(inputs)
+        for name, value in outputs.items():
             declared = kind.property(name)
-            if has_secret(inputs.get(name)) or (declared is not None and declared.secret):
-                outputs[name] = Secret(outputs[name])
+            derived = texts and any(text in json.dumps(value) for text in texts)
+            if derived or has_secret(inputs.get(name)) or (declared is not None and declared.secret):
+                outputs[name] = Secret(value)
         with self.account.transaction():
             self.account.store(
                 kind.token,

@@ -100,6 +100,17 @@ def reveal(value: Any) -> Any:
     return [reveal(item) for item in value] if isinstance(value, list) else value
 
 
+def secret_texts(value: Any, *, inside: bool = False) -> set[str]:
+    """Every text that a Secret in the value holds, as text."""
+    if isinstance(value, Secret):
+        return secret_texts(value.value, inside=True)
+    if isinstance(value, dict):
+        return {text for item in value.values() for text in secret_texts(item, inside=inside)}
+    if isinstance(value, list):
+        return {text for item in value for text in secret_texts(item, inside=inside)}
+    return {value} if inside and isinstance(value, str) and value else set()
+
+
 def conceal(value: Any) -> Any:
     """The value with every Secret replaced by a mark with its digest: what may be written to a file."""
     if isinstance(value, Secret):
