@@ -31,9 +31,9 @@ RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
 
 
 class Role(BaseModel):
-    """The pods of one role. Amounts are per pod, as Kubernetes quantities."""
+    """The pods of one role. Amounts are per pod, as Kubernetes quantities; a bare number will do, as in manifests."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     replicas: int = Field(ge=1, le=10_000)
     gpus: int = Field(default=0, ge=0, le=16)
@@ -44,7 +44,7 @@ class Role(BaseModel):
 class Volume(BaseModel):
     """A claim mounted by one role (ReadWriteOnce). It outlives the job, so that a run can resume from it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, coerce_numbers_to_str=True)
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")
     size: str
@@ -65,7 +65,7 @@ class CostAssumptions(BaseModel):
 class WorkloadSpec(BaseModel):
     """One distributed job. `gpu` names the card model it is meant for, used by cost and placement; None takes any."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, coerce_numbers_to_str=True)
 
     api_version: Literal["isthmus.dev/v1"] = Field(alias="apiVersion")
     kind: str
