@@ -148,7 +148,8 @@ def test_import_by_id(world: World, token: str, inputs: dict[str, Any]) -> None:
 @every_type
 def test_preview_passes_unknowns_and_makes_nothing(world: World, token: str, inputs: dict[str, Any]) -> None:
     before = len(world.account.rows())
-    unknown = {item.name: UNKNOWN for item in world.kind(token).inputs if item.required} or {"region": UNKNOWN}
+    needed = [item.name for item in world.kind(token).inputs if item.required]
+    unknown = dict.fromkeys(needed or [world.kind(token).inputs[0].name], UNKNOWN)
     checked, failures = world.operations.check(token, world.urn(token, "preview"), {**inputs, **unknown}, {}, "seed")
     assert not failures
     outputs = world.operations.preview_create(token, checked)

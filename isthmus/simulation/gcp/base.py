@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from isthmus import catalog
+from isthmus.simulation import clock
 from isthmus.simulation.account import Row
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Property
@@ -89,6 +91,8 @@ def compute(call: Call, **outputs: Any) -> Properties:
     found: Properties = {"project": project(call), "selfLink": f"{COMPUTE}{call.id}"}
     if call.type.property("region"):
         found["region"] = region(call)
+    if call.type.property("creationTimestamp"):
+        found["creationTimestamp"] = clock.now(call.account)
     return {**found, **outputs}
 
 
@@ -96,6 +100,11 @@ def labelled(call: Call, own: str = "labels") -> Properties:
     """The labels a resource ends up with: the program's, the provider's defaults, and Pulumi's own mark."""
     labels = {**ATTRIBUTION, **call.config.get("defaultLabels", {}), **call.inputs.get(own, {})}
     return {"pulumiLabels": labels, "effectiveLabels": labels}
+
+
+def etag(call: Call) -> Properties:
+    """The etag of a policy or an object after a change: different after each."""
+    return {"etag": base64.b64encode(bytes.fromhex(call.account.hexadecimal(f"{call.urn} etag", 16))).decode()}
 
 
 def check_name(call: Call) -> None:

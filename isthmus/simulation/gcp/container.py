@@ -144,6 +144,8 @@ def _cluster_outputs(call: Call) -> Properties:
         "location": location(call),
         "selfLink": f"https://container.googleapis.com/v1/{call.id}",
         "nodeLocations": call.inputs.get("nodeLocations") or list(zones_of(region_of_location(location(call)))[:3]),
+        "networkingMode": call.inputs.get("networkingMode", "VPC_NATIVE"),
+        "datapathProvider": call.inputs.get("datapathProvider", "LEGACY_DATAPATH"),
         "masterVersion": version,
         "nodeVersion": version,
         "servicesIpv4Cidr": ranges.get(policy.get("servicesSecondaryRangeName", ""), "34.118.224.0/20"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from isthmus.simulation.account import READY
-from isthmus.simulation.gcp.base import IAM_DOC, PROJECT, project, project_number
+from isthmus.simulation.gcp.base import IAM_DOC, PROJECT, etag, project, project_number
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Property, Ref, ResourceType
 from isthmus.simulation.values import Properties
 
@@ -124,6 +124,7 @@ PROJECT_MEMBER = ResourceType(
     noun="IAM Member of Project",
     properties=(Property("project", required=True, replaces=True), ROLE, MEMBER, ETAG),
     make_id=lambda call: f"{call.inputs['project']}/{call.inputs['role']}/{call.inputs['member']}",
+    create=etag,
     validate=validate_grant,
     name=lambda inputs: f"{inputs.get('project')}/{inputs.get('role')}/{inputs.get('member')}",
     everywhere=True,
@@ -141,6 +142,7 @@ ACCOUNT_MEMBER = ResourceType(
     noun="IAM Member of service account",
     properties=(Property("serviceAccountId", required=True, replaces=True), ROLE, MEMBER, ETAG),
     make_id=lambda call: f"{call.inputs['serviceAccountId']}/{call.inputs['role']}/{call.inputs['member']}",
+    create=etag,
     validate=validate_grant,
     name=lambda inputs: f"{inputs.get('serviceAccountId')}/{inputs.get('role')}/{inputs.get('member')}",
     everywhere=True,

@@ -19,6 +19,7 @@ from isthmus.simulation.gcp.base import (
     busy,
     check_name,
     compute,
+    etag,
     exists,
     global_id,
     linked,
@@ -54,7 +55,7 @@ NETWORK = ResourceType(
         Property("numericId", computed=True),
     ),
     make_id=global_id("networks"),
-    create=lambda call: compute(call, mtu=1460, **_numbers(call)),
+    create=lambda call: compute(call, mtu=call.inputs.get("mtu", 1460), gatewayIpv4="", **_numbers(call)),
     validate=check_name,
     name=named,
     everywhere=True,
@@ -113,6 +114,10 @@ def _validate_subnet(call: Call) -> None:
         raise CloudError("invalid", f"Invalid IPCidrRange: ranges of subnetwork '{call.inputs['name']}' overlap")
 
 
+def _fingerprint(call: Call) -> Properties:
+    return {"fingerprint": etag(call)["etag"]}
+
+
 SUBNETWORK = ResourceType(
     token="gcp:compute/subnetwork:Subnetwork",
     noun="Subnetwork",
@@ -140,11 +145,13 @@ SUBNETWORK = ResourceType(
     make_id=regional_id("subnetworks"),
     create=lambda call: compute(
         call,
-        purpose="PRIVATE",
-        stackType="IPV4_ONLY",
+        purpose=call.inputs.get("purpose", "PRIVATE"),
+        stackType=call.inputs.get("stackType", "IPV4_ONLY"),
+        **_fingerprint(call),
         gatewayAddress=str(next(ipaddress.IPv4Network(call.inputs["ipCidrRange"]).hosts())),
         subnetworkId=int(call.account.hexadecimal(call.urn, 10), 16),
     ),
+    update=_fingerprint,
     validate=_validate_subnet,
     name=named,
     aliases=linked,
@@ -169,6 +176,7 @@ ROUTER = ResourceType(
         NAME,
         DESCRIPTION,
         Property("network", required=True, replaces=True),
+        Property("bgp", "object", fields=(Property("asn", "int", required=True), Property("advertiseMode"))),
         PROJECT,
         REGION,
         SELF_LINK,
@@ -263,6 +271,18 @@ def _validate_firewall(call: Call) -> None:
             raise CloudError("invalid", f"Invalid value for field 'resource.sourceRanges[0]': '{text}'") from error
 
 
+def _firewall(call: Call) -> Properties:
+    """Sources and destinations that the program leaves open are everywhere, where the direction has them."""
+    inwards = call.inputs.get("direction", "INGRESS") == "INGRESS"
+    open_sources = ["0.0.0.0/0"] if inwards and not call.inputs.get("sourceTags") else []
+    return compute(
+        call,
+        direction="INGRESS" if inwards else "EGRESS",
+        sourceRanges=call.inputs.get("sourceRanges", open_sources),
+        destinationRanges=call.inputs.get("destinationRanges", [] if inwards else ["0.0.0.0/0"]),
+    )
+
+
 RULE = (Property("protocol", required=True), Property("ports", "list"))
 
 FIREWALL = ResourceType(
@@ -286,7 +306,7 @@ FIREWALL = ResourceType(
         CREATED,
     ),
     make_id=global_id("firewalls"),
-    create=lambda call: compute(call, direction=call.inputs.get("direction", "INGRESS")),
+    create=_firewall,
     validate=_validate_firewall,
     name=named,
     everywhere=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from isthmus.simulation.gcp.base import LABELS, PROJECT, SELF_LINK, STORAGE_DOC, labelled, location, project
+from isthmus.simulation.gcp.base import LABELS, PROJECT, SELF_LINK, STORAGE_DOC, etag, labelled, location, project
 from isthmus.simulation.gcp.iam import ETAG, MEMBER, MEMBER_REF, PUBLIC_MEMBERS, ROLE, validate_grant
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
 from isthmus.simulation.values import Properties
@@ -90,6 +90,7 @@ BUCKET_MEMBER = ResourceType(
     noun="IAM Member of bucket",
     properties=(Property("bucket", required=True, replaces=True), ROLE, MEMBER, ETAG),
     make_id=lambda call: f"b/{call.inputs['bucket']}/{call.inputs['role']}/{call.inputs['member']}",
+    create=etag,
     validate=_validate_bucket_grant,
     name=lambda inputs: f"{inputs.get('bucket')}/{inputs.get('role')}/{inputs.get('member')}",
     everywhere=True,
