@@ -1,0 +1,275 @@
+"""From recipes to archives. An unchanged recipe is not built again, and a changed program does not rebuild the packages.
+
+An image has up to two layers: the Debian base (minutes, changes rarely) and the files on top (seconds). Beside
+<home>/images/<name>.tar lies <name>.json, which says what the archive was made from; a layer made from the same is taken
+from the old archive. An archive is replaced whole or not at all, and what a killed build leaves behind is removed by the
+next one.
+"""
+
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from isthmus.localcluster.locks import exclusive
+from isthmus.localcluster.recipes import archive, debian
+from isthmus.localcluster.recipes.archive import EPOCH, Layer
+from isthmus.localcluster.recipes.recipe import ROOT, ImageRecipe, Wheel, required
+from isthmus.specs.errors import InvalidSpec, IsthmusError, NotReady
+from isthmus.toolchain import home
+
+Progress = Callable[[str], None]
+"""Told, in one line each, what is being built and how long it took."""
+
+VERSION = 1
+"""Part of every key: raised when this package builds something else from the same recipe."""
+
+LOCK_SECONDS = 1800.0
+"""How long to wait for another process that is building images."""
+
+
+def archive_of(recipe: ImageRecipe) -> Path:
+    """Where the recipe's archive is, or will be."""
+    return home.images() / f"{recipe.name}.tar"
+
+
+def missing(root: Path = ROOT) -> list[ImageRecipe]:
+    """Recipes without an archive that was made from just this recipe.
+
+    Raises:
+        InvalidSpec: a recipe is wrong.
+        NotFound: a program that goes into an image is not installed.
+    """
+    return [recipe for recipe in required(root) if not _current(recipe)]
+
+
+def build_all(progress: Progress, root: Path = ROOT) -> list[Path]:
+    """Build what is missing, the quick ones first. A failed one does not stop the others.
+
+    Returns:
+        the archives of all recipes.
+
+    Raises:
+        InvalidSpec: a recipe is wrong.
+        NotReady: images could not be built; each is named with the reason, the others are there.
+    """
+    recipes = sorted(required(root), key=lambda recipe: recipe.seconds)
+    failed: list[IsthmusError] = []
+    with exclusive(home.images() / ".build.lock", what="the images", doing="build images", seconds=LOCK_SECONDS):
+        for recipe in recipes:
+            try:
+                _build(recipe, progress)
+            except IsthmusError as error:
+                progress(f"image {recipe.name}: {error.message}")
+                failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        raise NotReady(
+            "; ".join(error.message for error in failed), subject="images", remedy=failed[0].remedy
+        ) from failed[0]
+    return [archive_of(recipe) for recipe in recipes]
+
+
+def _build(recipe: ImageRecipe, progress: Progress) -> None:
+    if _current(recipe):
+        return
+    progress(f"image {recipe.name}: building ({recipe.about}; about {recipe.seconds} s the first time)")
+    start = time.monotonic()
+    with _work_folder(recipe) as work, _disk_errors(recipe):
+        layers = [
+            (_layer(recipe, kind, key, work), work / f"{kind}.layer") for kind, key in _layer_keys(recipe).items()
+        ]
+        archive.write_archive(archive_of(recipe), recipe.image, _config(recipe), layers, _architecture())
+        made = {"key": _key(recipe), "image": recipe.image, "layers": archive.as_json([layer for layer, _ in layers])}
+        _note(recipe).write_text(json.dumps(made, indent=1), encoding="utf-8")
+    size = archive_of(recipe).stat().st_size >> 20
+    progress(f"image {recipe.name}: built in {time.monotonic() - start:.0f} s, {size} MiB")
+
+
+def _layer(recipe: ImageRecipe, kind: str, key: str, work: Path) -> Layer:
+    """One layer as a file in `work`: out of the old archive if it was made from the same, else built."""
+    file = work / f"{kind}.layer"
+    for old in _made(recipe).get("layers", []):
+        layer = Layer(**old)
+        if layer.key == key and archive.extract_layer(archive_of(recipe), layer, file):
+            return layer
+    root = work / kind
+    root.mkdir(mode=0o755)
+    if kind == "base":
+        assert recipe.debian is not None
+        root.rmdir()  # mmdebstrap makes it
+        debian.make_root(recipe.debian, root, home.logs() / f"image-{recipe.name}.log")
+    else:
+        _fill(recipe, root, work)
+    return archive.write_layer(root, file, key)
+
+
+def _fill(recipe: ImageRecipe, root: Path, work: Path) -> None:
+    for wanted in recipe.files:
+        debian.take_files(wanted, work, root)
+    for program, path in recipe.programs.items():
+        _put(home.tool(program), root, path, mode=0o755)
+        for library in _libraries(home.tool(program)):
+            _put(library.resolve(), root, str(library), mode=0o755)
+    for source, path in recipe.copy_files.items():
+        _put(_source(recipe, source), root, path, mode=0o644)
+    for wheel in recipe.wheels:
+        _take_wheel(recipe, wheel, root, work)
+    for path, target in recipe.links.items():
+        link = root / path.lstrip("/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+
+def _put(source: Path, root: Path, path: str, *, mode: int) -> None:
+    target = root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+    os.utime(target, (EPOCH, EPOCH))
+
+
+def _source(recipe: ImageRecipe, name: str) -> Path:
+    path = (recipe.folder / name).resolve()
+    if not path.is_file():
+        raise InvalidSpec(f"image {recipe.name} copies {name}, which is not there", subject=f"image {recipe.name}")
+    return path
+
+
+def _libraries(program: Path) -> list[Path]:
+    """The loader and the shared libraries a program is linked to on this machine; none for a static one."""
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return []
+    return [Path(path) for path in re.findall(r"(?:=> |^\s*)(/\S+)", done.stdout, re.MULTILINE)]
+
+
+def _take_wheel(recipe: ImageRecipe, wheel: Wheel, root: Path, work: Path) -> None:
+    folder = work / "wheel"
+    requirements = _source(recipe, wheel.requirements)
+    done = subprocess.run(_installer(folder, requirements), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotReady(
+            f"the Python index does not give what {requirements.name} asks for: {done.stderr.strip()[-500:]}",
+            subject=f"image {recipe.name}",
+            remedy="isthmus install images",
+        )
+    for source, path in wheel.take.items():
+        if not (folder / source).is_file():
+            raise InvalidSpec(f"image {recipe.name}: the package has no {source}", subject=f"image {recipe.name}")
+        _put(folder / source, root, path, mode=0o644)
+    shutil.rmtree(folder)
+
+
+def _installer(folder: Path, requirements: Path) -> list[str]:
+    """pip or uv, told to unpack the very files whose hashes are pinned (those for CPython 3.11 on x86-64)."""
+    common = ["--quiet", "--no-deps", "--require-hashes", "--target", str(folder), "--requirement", str(requirements)]
+    if importlib.util.find_spec("pip"):
+        pinned = ["--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-version=3.11"]
+        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *pinned, *common]
+    uv = Path(sys.executable).with_name("uv")
+    program = str(uv) if uv.exists() else "uv"
+    pinned = ["--only-binary=:all:", "--python-platform=x86_64-manylinux2014", "--python-version=3.11"]
+    return [program, "pip", "install", *pinned, *common]
+
+
+def _config(recipe: ImageRecipe) -> dict[str, Any]:
+    config = recipe.config
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    values: dict[str, Any] = {"Env": [path, *(f"{name}={value}" for name, value in config.env.items())]}
+    if config.entrypoint:
+        values["Entrypoint"] = list(config.entrypoint)
+    if config.command:
+        values["Cmd"] = list(config.command)
+    if config.user:
+        values["User"] = config.user
+    if config.workdir:
+        values["WorkingDir"] = config.workdir
+    return values
+
+
+def _layer_keys(recipe: ImageRecipe) -> dict[str, str]:
+    """The layers of an image, lowest first, with what each is made from as a digest."""
+    keys = {}
+    if recipe.debian is not None:
+        keys["base"] = _digest(VERSION, _architecture(), recipe.debian.model_dump(mode="json"))
+    values = recipe.model_dump(mode="json", include={"files", "programs", "copy_files", "wheels", "links"})
+    if any(values.values()):
+        sources = [_source(recipe, name) for name in recipe.copy_files]
+        sources += [home.tool(program).resolve() for program in recipe.programs]
+        sources += [_source(recipe, wheel.requirements) for wheel in recipe.wheels]
+        keys["files"] = _digest(VERSION, _architecture(), values, [_file_digest(path) for path in sources])
+    if not keys:
+        raise InvalidSpec(f"image {recipe.name} would be empty", subject=f"image {recipe.name}")
+    return keys
+
+
+def _key(recipe: ImageRecipe) -> str:
+    return _digest(_layer_keys(recipe), recipe.image, _config(recipe))
+
+
+def _current(recipe: ImageRecipe) -> bool:
+    return archive_of(recipe).is_file() and _made(recipe).get("key") == _key(recipe)
+
+
+def _note(recipe: ImageRecipe) -> Path:
+    return home.images() / f"{recipe.name}.json"
+
+
+def _made(recipe: ImageRecipe) -> dict[str, Any]:
+    try:
+        made = json.loads(_note(recipe).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return made if isinstance(made, dict) else {}
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+
+
+@contextmanager
+def _work_folder(recipe: ImageRecipe) -> Iterator[Path]:
+    folder = home.images() / ".work" / recipe.name
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _disk_errors(recipe: ImageRecipe) -> Iterator[None]:
+    """A full disk in words. The old archive, if there was one, is still there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NotReady(
+            f"the disk is full; image {recipe.name} was not built",
+            subject=str(home.images()),
+            remedy="isthmus clean, or free some disk, then isthmus install images",
+        ) from error

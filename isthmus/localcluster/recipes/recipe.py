@@ -1,0 +1,112 @@
+"""What an image is made of: the model of workloads/images/<name>/image.yaml, and reading it."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import isthmus
+from isthmus.specs.errors import InvalidSpec
+
+FILE = "image.yaml"
+ROOT = Path(isthmus.__file__).resolve().parents[1] / "workloads" / "images"
+"""The recipes of this checkout."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DebianBase(_Model):
+    """A root file system of Debian packages with what they depend on, trimmed."""
+
+    suite: str = Field(pattern=r"^[a-z]+$")
+    packages: tuple[str, ...]
+    remove: tuple[str, ...] = ()
+    """Paths and patterns (relative to the root) that the image does without."""
+    keep_libraries: tuple[str, ...] = ()
+    """Patterns of shared libraries to keep though nothing is linked to them: they are loaded by name at run time."""
+    check: tuple[str, ...] = ()
+    """A command that must succeed in the trimmed root, so that trimming never takes away too much."""
+
+
+class DebianFiles(_Model):
+    """Single files out of a Debian package of this machine's release."""
+
+    package: str
+    take: dict[str, str]
+    """Path in the package to path in the image."""
+
+
+class Wheel(_Model):
+    """Single files out of packages of the Python index, pinned by version and hash."""
+
+    requirements: str
+    """A requirements file beside the recipe, every line with its hash."""
+    take: dict[str, str]
+    """Path in the installed package to path in the image."""
+
+
+class Config(_Model):
+    """The image's run configuration (OCI image specification v1.1, config)."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    user: str = ""
+    """Numeric uid:gid; a kubelet refuses names when a pod must not run as root."""
+    workdir: str = ""
+
+
+class ImageRecipe(_Model):
+    """One image. The paths of `programs`, `copy_files` and `links` are absolute in the image."""
+
+    name: str = Field(pattern=r"^[a-z][-a-z0-9]*$")
+    """The recipe's folder; the archive is <name>.tar."""
+    folder: Path
+    image: str = Field(pattern=r"^[a-z0-9.-]+(:\d+)?/[a-z0-9./_-]+:[A-Za-z0-9._-]+$")
+    """Full name with tag. Never `latest`, which makes a kubelet pull it (case A25)."""
+    about: str
+    seconds: int = 5
+    """How long the first build takes on 2 cores."""
+    debian: DebianBase | None = None
+    files: tuple[DebianFiles, ...] = ()
+    programs: dict[str, str] = {}
+    """Installed program to path in the image; the shared libraries it is linked to come with it."""
+    copy_files: dict[str, str] = Field(default={}, alias="copy")
+    """File (relative to the recipe's folder) to path in the image."""
+    wheels: tuple[Wheel, ...] = ()
+    links: dict[str, str] = {}
+    """Path in the image to what the symbolic link there points to."""
+    config: Config = Config()
+
+
+def required(root: Path = ROOT) -> list[ImageRecipe]:
+    """Every recipe, by name.
+
+    Raises:
+        InvalidSpec: a recipe is wrong; the file is named.
+    """
+    return [load(path.parent) for path in sorted(root.glob(f"*/{FILE}"))]
+
+
+def load(folder: Path) -> ImageRecipe:
+    """The recipe in a folder.
+
+    Raises:
+        InvalidSpec: it is not valid YAML, or a field is wrong.
+    """
+    path = folder / FILE
+    shown = f"{folder.name}/{FILE}"
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipe = ImageRecipe.model_validate({**(values or {}), "name": folder.name, "folder": folder})
+    except (OSError, yaml.YAMLError, TypeError) as error:
+        raise InvalidSpec(f"{shown} cannot be read: {error}", subject=shown, remedy=f"edit {shown}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise InvalidSpec(f"{shown} is not a recipe: {problems}", subject=shown, remedy=f"edit {shown}") from error
+    if recipe.image.endswith(":latest"):
+        raise InvalidSpec(f"{shown}: give the image a tag other than latest", subject=shown, remedy=f"edit {shown}")
+    return recipe
