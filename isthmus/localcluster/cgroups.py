@@ -55,8 +55,12 @@ class Tree:
 
     def join(self, child: str, pid: int = 0) -> None:
         """Move a process (0: the caller) into a group of this tree, in every hierarchy."""
-        for root in self.roots:
-            (root / child / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        for door in self.doors(child):
+            door.write_text(str(pid), encoding="ascii")
+
+    def doors(self, child: str) -> list[Path]:
+        """The files that move a process into a group when its pid (0: the writer's own) is written to them."""
+        return [root / child / "cgroup.procs" for root in self.roots]
 
     def processes(self, below: str = "", *, but: Iterable[str] = ()) -> set[int]:
         """Every process in the tree (or in one group of it and those below), except those in the groups `but`."""

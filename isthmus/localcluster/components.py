@@ -88,7 +88,6 @@ def _etcd(paths: Paths) -> Component:
         "--initial-cluster=local=https://127.0.0.1:2380",
         "--listen-metrics-urls=http://127.0.0.1:2381",  # health and metrics without a certificate, on the loopback only
         "--quota-backend-bytes=8589934592",
-        "--heartbeat-interval=500", "--election-timeout=5000",  # one member: nobody to elect, a slow disk is no reason to
     )  # fmt: skip
     return Component("etcd", command, probe=Probe("http", "http://127.0.0.1:2381/readyz"), grace=10.0)
 

@@ -144,7 +144,7 @@ def corefile(state: ClusterState, paths: Paths, resolvers: list[str]) -> str:
     errors
     ready {state.address}:8181
     kubernetes {DNS_DOMAIN} in-addr.arpa ip6.arpa {{
-        kubeconfig {paths.kubeconfig("coredns")}
+        kubeconfig "{paths.kubeconfig("coredns")}"
         pods insecure
         fallthrough in-addr.arpa ip6.arpa
         ttl 5

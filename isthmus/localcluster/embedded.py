@@ -19,6 +19,7 @@ from typing import Any
 
 from isthmus.localcluster import components, images, linux, locks, network, pki, processes, space, supervisor
 from isthmus.localcluster.cgroups import Tree
+from isthmus.localcluster.configs import CNI_FOLDERS
 from isthmus.localcluster.rest import RequestFailed, Rest
 from isthmus.localcluster.runtime import (
     KUBERNETES_MINOR,
@@ -45,6 +46,8 @@ PROGRAMS = ("etcd", "containerd", "containerd-shim-runc-v2", "ctr", "kube-apiser
 SYSTEM_PROGRAMS = {"ip": "iproute2", "nft": "nftables", "runc": "runc", "jq": "jq", "iptables": "iptables",
                    "conntrack": "conntrack", "nsenter": "util-linux", "setpriv": "util-linux"}  # fmt: skip
 """Programs of the distribution, and the Debian package of each."""
+
+CNI_PLUGINS = ("ptp", "host-local", "portmap", "loopback")
 
 DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 
@@ -321,6 +324,8 @@ class EmbeddedRuntime:
             if not linux.has_capability(number):
                 return f"root lacks {word} here"
         packages = sorted({package for program, package in SYSTEM_PROGRAMS.items() if not _on_path(program)})
+        if not any(all((Path(folder) / plugin).exists() for plugin in CNI_PLUGINS) for folder in CNI_FOLDERS):
+            packages.append("containernetworking-plugins")
         if packages:
             return f"these packages are missing: {' '.join(packages)} (isthmus install cluster)"
         missing = [program for program in PROGRAMS if not _installed(program)]

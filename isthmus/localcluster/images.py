@@ -290,19 +290,26 @@ def _await_socket(process: subprocess.Popen[bytes], socket: Path) -> None:
         time.sleep(0.02)
 
 
+SHARED_PARTS = ("io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots")
+"""What containerd never changes in place: blobs named by their digest, and unpacked layers."""
+
+
 def _link_tree(source: Path, target: Path) -> None:
-    """A copy whose files are hard links, except databases. On another file system: a real copy."""
+    """A copy whose blobs and layers are hard links, and everything else its own. On another file system: a full copy."""
     same = source.stat().st_dev == target.parent.stat().st_dev
     options = ["--archive", "--link"] if same else ["--archive", "--reflink=auto"]
     done = subprocess.run(["cp", *options, str(source), str(target)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotReady(f"cannot copy the image store: {done.stderr.strip()}", subject="images")
-    for database in _databases(target) if same else ():
-        copied = database.with_name(database.name + ".copy")
-        shutil.copy2(database, copied)
-        os.replace(copied, database)
+    for path in _own_files(target):
+        if path.stat().st_nlink > 1:
+            copied = path.with_name(path.name + ".copy")
+            shutil.copy2(path, copied)
+            os.replace(copied, path)
 
 
-def _databases(root: Path) -> list[Path]:
-    """containerd's databases: one or two levels below its root, never inside a snapshot."""
-    return [*root.glob("*/*.db"), *root.glob("*/*/*.db")]
+def _own_files(root: Path) -> Iterator[Path]:
+    shared = {root / part for part in SHARED_PARTS}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if Path(folder, name) not in shared]
+        yield from (Path(folder, name) for name in files)

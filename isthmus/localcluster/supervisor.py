@@ -41,6 +41,10 @@ LONG_LIFE = 30.0
 GIVE_UP = 15
 """Short lives in a row after which a component is left down (about two minutes); `start` (SIGHUP) tries again."""
 
+LAUNCH = """while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@\""""
+"""Shell: join the cgroups named before `--`, then become the program. It is the child's part, because each join takes the
+kernel some milliseconds, and the parent has others to start."""
+
 CONTAINER_GRACE = 2.0
 SUPERVISOR_GROUP = "system/supervisor"
 CONTAINERS = (configs.SHIMS, "kubepods")
@@ -140,15 +144,20 @@ class Supervisor:
             self._apply_objects()
 
     def _start(self, slot: Slot) -> None:
-        group = f"system/{slot.component.name}"
+        joins = [str(path) for path in self.tree.doors(f"system/{slot.component.name}")]
+        command = ["/bin/sh", "-c", LAUNCH, "launch", *joins, "--", *slot.component.command]
         with slot.log.open("ab") as log:
             os.fchmod(log.fileno(), 0o600)
             try:
                 slot.process = subprocess.Popen(
-                    slot.component.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
-                    start_new_session=True, preexec_fn=lambda: self.tree.join(group),  # noqa: PLW1509 (there is one thread)
-                )  # fmt: skip
-            except (OSError, subprocess.SubprocessError) as error:
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self.environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
                 slot.entry.message = f"cannot be started: {error}"
                 self._note_end(slot, None)
                 return

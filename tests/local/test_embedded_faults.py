@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from isthmus.kube import Cluster, wait
-from isthmus.localcluster import locks, network
+from isthmus.localcluster import network
 from isthmus.localcluster.cgroups import Tree, hierarchies
 from isthmus.localcluster.embedded import EmbeddedCluster, EmbeddedRuntime
 from isthmus.localcluster.runtime import LocalClusterConfig
-from isthmus.localcluster.state import read, read_json
+from isthmus.localcluster.state import ClusterState, new_state, read, read_json
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
 from isthmus.toolchain import home
@@ -30,6 +29,11 @@ import sys
 from isthmus.localcluster.embedded import EmbeddedRuntime
 from isthmus.localcluster.runtime import LocalClusterConfig
 EmbeddedRuntime().create(sys.argv[1], LocalClusterConfig())
+"""
+DELETE = """
+import sys
+from isthmus.localcluster.embedded import EmbeddedRuntime
+EmbeddedRuntime().get(sys.argv[1]).delete()
 """
 
 
@@ -65,59 +69,71 @@ def cluster(fresh_home: Path) -> EmbeddedCluster:
     return create("faulty")
 
 
-@pytest.fixture
-def machine() -> Callable[[], dict[str, list[str]]]:
-    """Looks at everything on the machine that a cluster could leave behind."""
-
-    def look() -> dict[str, list[str]]:
-        folders = ["/var/lib", "/run", "/run/netns", "/var/log", "/etc", "/opt", "/usr/libexec", "/usr/lib"]
-        return {
-            "mounts": sorted(line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-            "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
-            "tables": network.run("nft", "list", "tables").splitlines(),
-            "cgroups": sorted(str(path) for where, _ in hierarchies() for path in where.glob("isthmus-*")),
-            "settings": [
-                Path("/proc/sys", name).read_text()
-                for name in ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic")
-            ],
-            "folders": sorted(
-                str(path) for folder in folders if Path(folder).is_dir() for path in Path(folder).iterdir()
-            ),
-        }
-
-    return look
+def whole_machine() -> dict[str, list[str]]:
+    """Everything on the machine that clusters could leave behind."""
+    folders = ["/var/lib", "/run", "/run/netns", "/var/log", "/etc", "/opt", "/usr/libexec", "/usr/lib"]
+    settings = ["net/ipv4/ip_forward", "fs/inotify/max_user_instances", "vm/overcommit_memory", "kernel/panic"]
+    return {
+        "mounts": sorted(line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "tables": network.run("nft", "list", "tables").splitlines(),
+        "cgroups": sorted(str(path) for where, _ in hierarchies() for path in where.glob("isthmus-*")),
+        "settings": [Path("/proc/sys", name).read_text() for name in settings],
+        "folders": sorted(str(path) for folder in folders if Path(folder).is_dir() for path in Path(folder).iterdir()),
+    }
 
 
-def test_delete_leaves_nothing(
-    fresh_home: Path, machine: Callable[[], dict[str, list[str]]], probe_archive: Path
-) -> None:
-    if any(Path("/sys/class/net").glob("isth*")):
-        pytest.skip("another cluster runs on this machine: what clusters share would rightly stay")
-    before = machine()
+def traces(state: ClusterState, folder: Path) -> list[str]:
+    """What of one cluster can be found anywhere."""
+    marks = (state.identity, str(folder))
+    looked = [text for kind in whole_machine().values() for text in kind if any(mark in text for mark in marks)]
+    return looked + [f"process {pid}" for pid in Tree(state.space).processes()]
+
+
+def test_delete_leaves_nothing(fresh_home: Path, probe_archive: Path) -> None:
+    alone = not any(Path("/sys/class/net").glob("isth*"))
+    before = whole_machine()
     cluster = create("gone")
     cluster.load_image(probe_archive)
-    Probes(cluster).stay("sleeper", "say", "here")
-    during = machine()
-    assert (
-        len(during["links"]) == len(before["links"]) + 1
-        and during["cgroups"]
-        and during["settings"][1:] == before["settings"][1:]
-    )
+    volume = {"volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]}
+    Probes(cluster).stay("sleeper", "write", "/s/x", "here", mounts=[{"name": "scratch", "mountPath": "/s"}], **volume)
     state = read(cluster.paths)
     assert state is not None
     pids = Tree(state.space).processes()
-    assert len(pids) > 12
+    assert len(pids) > 12 and len(traces(state, cluster.paths.folder)) > 12
     cluster.delete()
-    assert machine() == before
-    assert not [
-        pid
-        for pid in pids
-        if Path(f"/proc/{pid}/cgroup").exists() and state.space in Path(f"/proc/{pid}/cgroup").read_text()
-    ]
+    assert traces(state, cluster.paths.folder) == []
+    assert not [pid for pid in pids if str(fresh_home) in _command(pid)]
     assert list((fresh_home / "clusters").iterdir()) == []
+    if alone and not any(Path("/sys/class/net").glob("isth*")):  # else what clusters share rightly stays
+        assert whole_machine() == before
     cluster.delete()  # once more is no error
     with pytest.raises(NotFound):
         EmbeddedRuntime().get("gone")
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_delete_cut_short_is_finished_by_delete_or_create(cluster: EmbeddedCluster) -> None:
+    keep(cluster, "old")
+    state = read(cluster.paths)
+    assert state is not None
+    process = subprocess.Popen([sys.executable, "-c", DELETE, cluster.name], start_new_session=True)
+    wait.until(lambda: read_json(cluster.paths.state)["wanted"] == "deleted", seconds=20, what="delete to begin")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with pytest.raises((Refused, NotFound)):
+        cluster.start()
+    again = create(cluster.name)
+    with pytest.raises(NotFound):
+        kept(again)
+    again.delete()
+    assert traces(state, cluster.paths.folder) == []
 
 
 @pytest.mark.parametrize(
@@ -207,12 +223,7 @@ def test_create_killed_in_the_middle_is_removed_by_delete(fresh_home: Path, seco
     cluster = EmbeddedCluster("half")
     cluster.delete()
     assert not cluster.paths.folder.exists() and list((fresh_home / "clusters").iterdir()) == []
-    assert not [
-        path
-        for where, _ in hierarchies()
-        for path in where.glob("isthmus-*")
-        if locks.held(cluster.paths.supervisor_lock)
-    ]
+    assert traces(new_state(fresh_home, "half"), cluster.paths.folder) == []
 
 
 def _create_and_kill(name: str, seconds: float) -> None:
