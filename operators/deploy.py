@@ -2,8 +2,9 @@
 
 Everything goes through `objects`. Each object is a resource of its own type (`kubernetes:apps/v1:Deployment`), so that
 the provider's own waiting applies: a Deployment is there when it is available, a Service when it has endpoints. The
-provider has no such rule for CustomResourceDefinitions, so they get its waitFor annotation: whatever depends on one starts
-when the API server serves the new type (case A03), and one that never gets there fails by its time limit, by name.
+provider has no such rule for CustomResourceDefinitions and webhooks, so they get its waitFor annotation: whatever depends
+on one starts when the API server serves the new type (case A03) or trusts the webhook's certificate, and one that never
+gets there fails by its time limit, by name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ ESTABLISHED_SECONDS = 180
 
 WORKLOAD_SECONDS = 600
 """How long the pods of an operator may take, the pull of its image and the start of a node included."""
+
+
+WAIT_FOR = {
+    "CustomResourceDefinition": "condition=Established",
+    "ValidatingWebhookConfiguration": "jsonpath={.webhooks[0].clientConfig.caBundle}",
+    "MutatingWebhookConfiguration": "jsonpath={.webhooks[0].clientConfig.caBundle}",
+}
+"""When an object of a kind is there, in the provider's words. The operator writes a webhook's CA once it has made one."""
 
 
 def objects(
@@ -67,12 +76,11 @@ def resource_name(component: str, item: Mapping[str, Any]) -> str:
 
 
 def properties(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent to the provider: the manifest, and for a CRD the annotation that makes the provider wait for it."""
-    if item["kind"] != "CustomResourceDefinition":
+    """What is sent to the provider: the manifest, for some kinds with the annotation that makes the provider wait."""
+    if item["kind"] not in WAIT_FOR:
         return dict(item)
     result = copy.deepcopy(dict(item))
-    annotations = result["metadata"].setdefault("annotations", {})
-    annotations["pulumi.com/waitFor"] = "condition=Established"
+    result["metadata"].setdefault("annotations", {})["pulumi.com/waitFor"] = WAIT_FOR[item["kind"]]
     return result
 
 

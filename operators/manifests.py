@@ -13,12 +13,15 @@ Object = dict[str, Any]
 STAGES = (
     {"Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass"},
     {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Secret",
-     "PersistentVolumeClaim", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"},
+     "PersistentVolumeClaim"},
     {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"},
     {"Service", "APIService"},
+    {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"},
 )  # fmt: skip
 """Kinds in the order they are created. A Service comes after the pods behind it, since Pulumi waits for its endpoints;
-then whoever waits for the Service finds an operator that answers. What is in no stage is a custom resource: last."""
+then whoever waits for the Service finds an operator that answers. Webhooks come after what answers them: one whose service
+is missing refuses every object of its types, so that an `up` cut short in between could not even be previewed again. What
+is in no stage is a custom resource: last."""
 
 _BUILTIN_GROUPS = {"apps", "batch", "autoscaling", "policy"}
 
