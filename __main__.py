@@ -20,6 +20,7 @@ settings = stack.from_config(CONFIG.get(), stack=pulumi.get_stack())
 facts = catalog.load()
 cloud = clouds.select(settings, facts)
 cloud.check()
+specs = [render.load(name) for name in settings.samples]  # a wrong name is refused before anything is made
 
 # A cluster with its pools, a bucket for data, and an identity that may use it.
 platform = cloud.cluster(settings.cluster)
@@ -46,7 +47,6 @@ operators = [namespace, training_operator.deploy(provider)]
 if not cloud.provides_device_plugin:
     operators.append(device_plugin.deploy(provider, settings.cluster.pools))
 
-specs = [render.load(name) for name in settings.samples]
 binding = bindings.for_cloud(settings.cloud)
 for spec in specs:
     deploy.objects(

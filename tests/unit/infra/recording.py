@@ -131,13 +131,16 @@ class _Monitor(mocks.MockMonitor):
         return response
 
 
-def record(program: Callable[[], Any], *, preview: bool = False) -> Recording:
+def record(program: Callable[[], Any], *, preview: bool = False, into: Recording | None = None) -> Recording:
     """Runs a program to its end.
+
+    Args:
+        into: where to write, for looking at what a program that fails has registered.
 
     Raises:
         whatever the program raises; an output that cannot be computed counts.
     """
-    recording = Recording()
+    recording = into if into is not None else Recording()
     answers = _Answers(recording)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
