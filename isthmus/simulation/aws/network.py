@@ -102,7 +102,9 @@ VPC = ResourceType(
 
 
 def _subnet(call: Call) -> Properties:
-    zone = call.inputs.get("availabilityZone") or zones_of(region(call))[0]
+    by_id = {zone_id(name): name for name in zones_of(region(call))}
+    given = call.inputs.get("availabilityZone") or by_id.get(call.inputs.get("availabilityZoneId", ""))
+    zone = given or zones_of(region(call))[0]
     identifier = zone_id(zone)
     return common(call, arn=arn(call, "ec2", f"subnet/{call.id}"), availabilityZone=zone, availabilityZoneId=identifier)
 
@@ -136,7 +138,7 @@ SUBNET = ResourceType(
         Property("vpcId", required=True, replaces=True),
         Property("cidrBlock", replaces=True),
         Property("availabilityZone", filled=True, replaces=True),
-        Property("availabilityZoneId", computed=True),
+        Property("availabilityZoneId", filled=True, replaces=True),
         Property("mapPublicIpOnLaunch", "bool", default=False),
         Property("assignIpv6AddressOnCreation", "bool", default=False),
         REGION,
