@@ -1,9 +1,10 @@
 """Kubeflow's training operator v1.9.3 with its webhooks, from upstream's own manifests (the standalone overlay).
 
-Three changes. Workers wait until the master's port is open and not just until its name resolves (case A16: the name
+Four changes. Workers wait until the master's port is open and not just until its name resolves (case A16: the name
 resolves seconds earlier, and the worker fails), in an image that has what this takes; the wait has an end, and says host
-and port. MPIJob is left out: its v1 type would stand in the way of the MPI operator's v2beta1, one name for both. And
-replicas and resources are parameters.
+and port. MPIJob is left out: its v1 type would stand in the way of the MPI operator's v2beta1, one name for both. Its
+readiness is looked at from the first second and not after ten, which is most of what its start takes. And replicas and
+resources are parameters.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def _adapt(deployment: Object, replicas: int, resources: Mapping[str, Any] | Non
     container["resources"] = dict(
         resources or {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     )
+    container["readinessProbe"] = {**container["readinessProbe"], "initialDelaySeconds": 1, "periodSeconds": 2}
     container["volumeMounts"] = [
         *container["volumeMounts"],
         {"name": "init-container", "mountPath": _INIT_FOLDER, "readOnly": True},
