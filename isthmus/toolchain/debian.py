@@ -12,7 +12,7 @@ from pathlib import Path
 
 from isthmus.specs.errors import IsthmusError
 from isthmus.toolchain import home
-from isthmus.toolchain.table import DebianPackage
+from isthmus.toolchain.rows import DebianPackage
 
 APT_TIMEOUT_SECONDS = 900
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

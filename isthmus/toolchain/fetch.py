@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from isthmus.toolchain.table import Release, Tool
+from isthmus.toolchain.rows import Release, Tool
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 STALL_TIMEOUT_SECONDS = 20.0

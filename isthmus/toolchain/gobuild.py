@@ -4,6 +4,7 @@ The checksums in go.sum pin every module of every tool, so what is built is what
 runs in a session of its own and is ended with its whole session; its output goes to a log, never to the screen.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -19,7 +20,8 @@ from typing import IO
 
 from isthmus.specs.errors import IsthmusError
 from isthmus.toolchain import home
-from isthmus.toolchain.table import GO_MINIMUM, GO_VERSION, GO_WHEEL, Tool
+from isthmus.toolchain.rows import Tool
+from isthmus.toolchain.table import GO_MINIMUM, GO_VERSION, GO_WHEEL
 
 MODULES = Path(__file__).with_name("modules")
 BUILD_DEADLINE_SECONDS = 3600.0
@@ -155,7 +157,7 @@ def run(
         file.flush()
         start = file.tell()
         process = subprocess.Popen(
-            command,
+            [*_dies_with_us(), *command],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -197,6 +199,12 @@ def drop_caches(*, modules: bool) -> None:
         _remove_read_only(folder)
 
 
+def _dies_with_us() -> list[str]:
+    """What to put before a command so that it is killed when we are, even by kill -9 (util-linux; not everywhere)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+
+
 def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event) -> int:
     deadline = time.monotonic() + BUILD_DEADLINE_SECONDS
     while True:
@@ -211,15 +219,12 @@ def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event) -> int:
 
 
 def _end_session(process: "subprocess.Popen[bytes]") -> None:
+    """End a command and all it started: politely, then by force what is left."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def _go_version(go: Path) -> tuple[int, ...]:

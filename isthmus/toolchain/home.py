@@ -107,9 +107,10 @@ def tool(program: str) -> Path:
     linked = home() / "tools" / "bin" / program
     if os.access(linked, os.X_OK):
         return linked
-    for folder in sorted((home() / "tools").glob(f"*/bin/{program}")):
-        if os.access(folder, os.X_OK):
-            return folder
+    for found_in in sorted((home() / "tools").glob(f"*/bin/{program}")):
+        # Programs without a link in tools/bin (pulumi itself, its plugins); a half-made tool has no .complete yet.
+        if os.access(found_in, os.X_OK) and (found_in.parent.parent / ".complete").exists():
+            return found_in
     import shutil
 
     found = shutil.which(program)

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from isthmus.specs.errors import IsthmusError, Refused
 from isthmus.toolchain import debian, fetch, gobuild, home, launchers, probe, state
-from isthmus.toolchain.table import TOOLS, DebianPackage, Tool, debian_packages, groups_of, select
+from isthmus.toolchain.rows import DebianPackage, Tool
+from isthmus.toolchain.table import TOOLS, debian_packages, groups_of, select
 
 AT_ONCE = 2
 BUILD_SPACE_MB = 18_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from isthmus.toolchain import home
 from isthmus.toolchain.launchers import LANGUAGE_HOST, environment_bin, is_ours
-from isthmus.toolchain.table import Probe, Tool
+from isthmus.toolchain.rows import Probe, Tool
 
 PROBE_TIMEOUT_SECONDS = 10
 

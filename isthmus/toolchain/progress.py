@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from isthmus.toolchain.install import Outcome
-from isthmus.toolchain.table import Tool
+from isthmus.toolchain.rows import Tool
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -89,7 +89,7 @@ class Progress:
         with self._lock:
             running = list(self._running.values())
         return [
-            f"{tool.name} {tool.version}: {text or 'starting'}, {duration(now - started)} of about {duration(tool.seconds)}"
+            f"{tool.name} {tool.version}: {text or 'starting'}, {duration(now - started)} (expected {duration(tool.seconds)})"
             for tool, started, text in running
         ]
 

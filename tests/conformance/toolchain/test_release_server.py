@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.toolchain import fetch, install, state
-from isthmus.toolchain.table import GoBuild, Release, Tool
+from isthmus.toolchain.rows import GoBuild, Release, Tool
 
 PROGRAM = b"#!/bin/sh\necho hammer\n" + os.urandom(300_000)
 

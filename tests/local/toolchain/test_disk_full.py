@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.specs.errors import Refused
 from isthmus.toolchain import home, install, state
-from isthmus.toolchain.table import Tool, tool_named
+from isthmus.toolchain.rows import Tool
+from isthmus.toolchain.table import tool_named
 
 pytestmark = pytest.mark.local
 
@@ -55,7 +57,7 @@ def test_a_full_disk_is_told_and_nothing_half_installed_stays(small_disk: Path) 
 
 
 def test_too_small_a_disk_is_refused_before_anything_is_built(small_disk: Path) -> None:
-    with pytest.raises(install.Refused, match="GB are free") as caught:
+    with pytest.raises(Refused, match="GB are free") as caught:
         install.install(["engine"], listener=Quiet(), ways=BuildOnly(releases=False))
     assert "ISTHMUS_HOME" in caught.value.remedy
     assert not list((small_disk / "tools").glob("pulumi*"))

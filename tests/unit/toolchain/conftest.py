@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.toolchain.install import Outcome
-from isthmus.toolchain.table import GoBuild, Tool
+from isthmus.toolchain.rows import GoBuild, Tool
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from isthmus.specs.errors import IsthmusError
 from isthmus.toolchain import debian, doctor
 from isthmus.toolchain.doctor import Check, Machine
-from isthmus.toolchain.table import DEBIAN_PACKAGES, DebianPackage
+from isthmus.toolchain.rows import DebianPackage
+from isthmus.toolchain.table import DEBIAN_PACKAGES
 
 GOOD = Machine(
     system="Linux",

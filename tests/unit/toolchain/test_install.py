@@ -4,6 +4,8 @@ import errno
 import json
 import multiprocessing
 import os
+import select
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -13,7 +15,7 @@ import pytest
 
 from isthmus.specs.errors import IsthmusError, Refused
 from isthmus.toolchain import gobuild, home, install, state
-from isthmus.toolchain.table import DebianPackage, Tool
+from isthmus.toolchain.rows import DebianPackage, Tool
 
 
 def put(work: Path, tool: Tool, text: str = "#!/bin/sh\n") -> None:
@@ -107,7 +109,7 @@ def test_a_lost_program_or_another_recipe_is_made_again(
 
 
 def gobuild_row(ldflags: str) -> object:
-    from isthmus.toolchain.table import GoBuild
+    from isthmus.toolchain.rows import GoBuild
 
     return GoBuild("example.org/hammer", "v1.0.0", (("hammer", "example.org/hammer"),), ldflags=ldflags)
 
@@ -258,18 +260,42 @@ def test_an_interruption_ends_the_build_and_its_children(tmp_path: Path, isthmus
 
     thread = threading.Thread(target=work)
     thread.start()
-    child = int(pid_file.read_text())
+    child = os.pidfd_open(int(pid_file.read_text()))
     stop.set()
     thread.join(20)
     assert isinstance(problems[0], gobuild.Cancelled)
-    assert not _running(child)
+    assert _ends(child)
 
 
-def _running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+def _run_until_killed(folder: str) -> None:
+    gobuild.run(
+        ["sh", "-c", f"echo $$ > {folder}/pid; exec sleep 600"],
+        folder=Path(folder),
+        environment=dict(os.environ),
+        log=Path(folder) / "build.log",
+        subject="hammer",
+        stop=threading.Event(),
+    )
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_a_build_dies_with_a_killed_install(tmp_path: Path, isthmus_home: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
+    worker = multiprocessing.get_context("fork").Process(target=_run_until_killed, args=(str(tmp_path),))
+    worker.start()
+    build = int((tmp_path / "pid").read_text())
+    descriptor = os.pidfd_open(build)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join(20)
+    assert _ends(descriptor)
+
+
+def _ends(descriptor: int) -> bool:
+    """Whether a process ends within 20 seconds: its descriptor becomes readable then."""
+    ended, _, _ = select.select([descriptor], [], [], 20)
+    os.close(descriptor)
+    return bool(ended)
 
 
 def test_too_little_disk_is_refused_before_anything_changes(
@@ -323,7 +349,7 @@ def test_caches_go_when_the_whole_table_is_there(
 
 
 def _tool() -> Tool:
-    from isthmus.toolchain.table import GoBuild
+    from isthmus.toolchain.rows import GoBuild
 
     build = GoBuild("example.org/hammer", "v1.0.0", (("hammer", "example.org/hammer"),))
     return Tool("hammer", "1.0.0", "cluster", build, 1, 1, "a tool")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.toolchain import launchers, probe
-from isthmus.toolchain.table import TOOLS, Probe, Tool, tool_named
+from isthmus.toolchain.rows import Probe, Tool
+from isthmus.toolchain.table import TOOLS, tool_named
 
 PROBE = Probe(("--version",), r"v(\d+\.\d+\.\d+)", (1, 2), (2,))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.toolchain import home, state
-from isthmus.toolchain.table import Tool
+from isthmus.toolchain.rows import Tool
 
 
 def make(tool: Tool, text: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from isthmus.specs.errors import InvalidSpec
 from isthmus.toolchain import table
 from isthmus.toolchain.gobuild import MODULES
-from isthmus.toolchain.table import DEBIAN_PACKAGES, GROUPS, TOOLS, Tool
+from isthmus.toolchain.rows import GROUPS, Tool
+from isthmus.toolchain.table import DEBIAN_PACKAGES, TOOLS
 
 
 def ids(tool: Tool) -> str:
