@@ -77,8 +77,8 @@ webhooks:
 )
 
 
-def pool(sharing: GpuSharing = GpuSharing(), name: str = "gpu") -> NodePool:
-    return NodePool(name=name, gpu=GpuCards(model="T4", count=4), sharing=sharing)
+def pool(sharing: GpuSharing | None = None, name: str = "gpu") -> NodePool:
+    return NodePool(name=name, gpu=GpuCards(model="T4", count=4), sharing=sharing or GpuSharing())
 
 
 def sliced(**settings: Any) -> GpuSharing:

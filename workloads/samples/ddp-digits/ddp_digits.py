@@ -21,8 +21,10 @@ import gzip
 import io
 import json
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -38,12 +40,12 @@ BATCH = int(os.environ.get("BATCH", "64"))
 SEED = int(os.environ.get("SEED", "0"))
 
 
-def say(**fields):
+def say(**fields: object) -> None:
     """One JSON line, at once."""
     print(json.dumps(fields), flush=True)
 
 
-def read_digits(path):
+def read_digits(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Images as (n, 1, 8, 8) from 0 to 1 and their digits, in an order that is always the same."""
     with gzip.open(path, "rt") as file:
         table = numpy.loadtxt(file, delimiter=",", dtype=numpy.float32)
@@ -52,7 +54,7 @@ def read_digits(path):
     return (table[:, :64] / 16).reshape(-1, 1, 8, 8), table[:, 64].long()
 
 
-def make_model():
+def make_model() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -69,10 +71,10 @@ def make_model():
 class Checkpoint:
     """The first process's file. Written whole or not at all, so that a kill at any moment leaves the last good one."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         self.path = Path(folder) / "ddp-digits.pt" if folder else None
 
-    def save(self, state):
+    def save(self, state: dict[str, Any]) -> None:
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +88,7 @@ class Checkpoint:
         os.fsync(folder)
         os.close(folder)
 
-    def read(self):
+    def read(self) -> bytes | None:
         """The file's bytes if these settings can go on from it, else None. A finished run is not gone on with."""
         if self.path is None or not self.path.is_file():
             return None
@@ -101,14 +103,17 @@ class Checkpoint:
         return data
 
 
-def load(data):
+def load(data: bytes) -> dict[str, Any]:
     """A checkpoint's content. It holds tensors and whole numbers only, which is all that every PyTorch reads safely."""
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    return state
 
 
-def resume(checkpoint, model, optimizer, device):
+def resume(
+    checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> tuple[int, int]:
     """Bring every process to the first one's checkpoint. Returns the epoch and the step to go on from."""
-    sent = [checkpoint.read() if dist.get_rank() == 0 else None]
+    sent: list[bytes | None] = [checkpoint.read() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(sent, src=0, device=device)
     if sent[0] is None:
         return 0, 0
@@ -120,7 +125,7 @@ def resume(checkpoint, model, optimizer, device):
     return state["epoch"], state["step"]
 
 
-def own_batches(count, epoch):
+def own_batches(count: int, epoch: int) -> Iterator[torch.Tensor]:
     """This process's part of every batch of an epoch: the same order in every process, each takes its own slice."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(SEED * 1_000_003 + epoch))
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -129,7 +134,9 @@ def own_batches(count, epoch):
         yield order[start + rank * share : start + (rank + 1) * share]
 
 
-def train_epoch(model, optimizer, images, digits, epoch):
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, digits: torch.Tensor, epoch: int
+) -> tuple[float, int]:
     """One pass. Returns the mean loss over all processes and the number of steps."""
     model.train()
     loss_of = nn.CrossEntropyLoss()
@@ -144,13 +151,13 @@ def train_epoch(model, optimizer, images, digits, epoch):
     return (total[0] / total[1]).item(), int(total[1].item()) // dist.get_world_size()
 
 
-def accuracy(model, images, digits):
+def accuracy(model: nn.Module, images: torch.Tensor, digits: torch.Tensor) -> float:
     model.eval()
     with torch.no_grad():
-        return (model(images).argmax(1) == digits).float().mean().item()
+        return float((model(images).argmax(1) == digits).float().mean().item())
 
 
-def train(device):
+def train(device: torch.device) -> None:
     images, digits = read_digits(os.environ.get("DATA", Path(__file__).with_name("digits.csv.gz")))
     images, digits = images.to(device), digits.to(device)
     torch.manual_seed(SEED)
@@ -180,7 +187,7 @@ def train(device):
         say(metric="accuracy", value=round(value, 4), epoch=EPOCHS, step=step)
 
 
-def main():
+def main() -> None:
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
     if cuda:

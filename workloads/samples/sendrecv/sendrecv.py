@@ -22,17 +22,17 @@ import torch
 import torch.distributed as dist
 
 
-def say(**fields):
+def say(**fields: object) -> None:
     """One JSON line, at once."""
     print(json.dumps(fields), flush=True)
 
 
-def value_of(rank, size, device):
+def value_of(rank: int, size: int, device: torch.device) -> torch.Tensor:
     """What the process of that rank sends: no two processes, and no two places, have the same number."""
     return torch.arange(size, dtype=torch.float32, device=device) + rank * size
 
 
-def pass_on(value):
+def pass_on(value: torch.Tensor) -> torch.Tensor:
     """Send to the next process and receive from the one before, both at once so that no order can block."""
     rank, world = dist.get_rank(), dist.get_world_size()
     arrived = torch.empty_like(value)
@@ -51,7 +51,7 @@ def pass_on(value):
     return arrived
 
 
-def go_round(size, device):
+def go_round(size: int, device: torch.device) -> int:
     """One full turn. Returns the number of values that arrived as they were sent."""
     rank, world = dist.get_rank(), dist.get_world_size()
     value, right = value_of(rank, size, device), 0
@@ -66,7 +66,7 @@ def go_round(size, device):
     return right
 
 
-def main():
+def main() -> int:
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if cuda else torch.device("cpu")
     if cuda:
