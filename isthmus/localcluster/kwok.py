@@ -5,6 +5,7 @@ annotation below, so the local node stays the kubelet's. What pods on them do is
 """
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ ANNOTATION_VALUE = "fake"
 
 LEASE_SECONDS = 40
 """The kubelet's own lease duration (kubelet.config.k8s.io/v1beta1 nodeLeaseDurationSeconds)."""
+
+WORKERS = 8
+"""Requests at once when many nodes are made."""
 
 STAGES = Path(__file__).parent / "stages.yaml"
 
@@ -89,13 +93,27 @@ def is_simulated(node: Mapping[str, Any]) -> bool:
 
 def add(cluster: "Cluster", nodes: Iterable[Object]) -> None:
     """Create simulated nodes, or bring existing ones to the same labels, taints and resources. Idempotent."""
-    for node in nodes:
-        name = node["metadata"]["name"]
-        cluster.apply({key: value for key, value in node.items() if key != "status"})
-        cluster.patch("v1", "Node", name, {"status": node["status"]}, how="merge", subresource="status")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for done in [pool.submit(_add, cluster, node) for node in nodes]:
+            done.result()
 
 
 def remove(cluster: "Cluster", names: Iterable[str]) -> None:
     """Delete simulated nodes. Idempotent; Kubernetes then removes their pods."""
-    for name in names:
-        cluster.delete("v1", "Node", name)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for done in [pool.submit(cluster.delete, "v1", "Node", name) for name in names]:
+            done.result()
+
+
+def _add(cluster: "Cluster", node: Object) -> None:
+    """One request for a new node: the API server takes a Node's status when it is created, and ignores it later."""
+    held = cluster.apply(node).get("status") or {}
+    change = {part: _difference(held.get(part) or {}, wanted) for part, wanted in node["status"].items()}
+    if any(change.values()):
+        cluster.patch("v1", "Node", node["metadata"]["name"], {"status": change}, subresource="status")
+
+
+def _difference(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """The merge patch that makes `held` into `wanted`; empty when nothing is to be done."""
+    gone: dict[str, str | None] = dict.fromkeys(held.keys() - wanted.keys())
+    return gone | {name: value for name, value in wanted.items() if held.get(name) != value}

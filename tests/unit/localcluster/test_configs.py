@@ -138,3 +138,8 @@ def test_simulated_node_is_tainted_and_labelled() -> None:
     assert [taint["key"] for taint in node["spec"]["taints"]] == ["isthmus.dev/simulated", "nvidia.com/gpu"]
     assert node["metadata"]["labels"]["pool"] == "gpu" and node["status"]["capacity"] == {"cpu": "8"}
     assert kwok.is_simulated(node) and not kwok.is_simulated({"metadata": {}})
+
+
+def test_a_changed_node_is_brought_to_what_is_wanted() -> None:
+    assert kwok._difference({"cpu": "8", "nvidia.com/gpu": "4"}, {"cpu": "16"}) == {"cpu": "16", "nvidia.com/gpu": None}
+    assert kwok._difference({"cpu": "8"}, {"cpu": "8"}) == {}
