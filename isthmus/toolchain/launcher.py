@@ -16,7 +16,6 @@ Standard library only and few imports: it runs before every command, within 60 m
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -39,7 +38,13 @@ def main(arguments: Sequence[str]) -> None:
     environment = dict(os.environ)
     environment.update(home.environment(environment))
     stack_file = find_stack_file(given, environment, Path.cwd())
-    if stack_file is not None and has_shipped_salt(stack_file):
+    if stack_file is not None and has_shipped_salt(stack_file) and not holds_no_secret(stack_file):
+        print(
+            f"warning: {stack_file.name} carries the public salt of the simulated stacks, but is not simulated: "
+            "remove its encryptionsalt line, and the stack gets a passphrase of its own",
+            file=sys.stderr,
+        )
+    elif stack_file is not None and has_shipped_salt(stack_file):
         environment.pop("PULUMI_CONFIG_PASSPHRASE", None)
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(home.shipped_passphrase_file())
     for line in remove_stale_locks(environment.get("PULUMI_BACKEND_URL", "")):
@@ -80,14 +85,16 @@ def find_stack_file(arguments: Sequence[str], environment: Mapping[str, str], fo
 
 def has_shipped_salt(stack_file: Path) -> bool:
     """Whether a stack file carries the salt that fits the public passphrase."""
-    try:
-        text = stack_file.read_text(encoding="utf-8")
-    except OSError:
-        return False
     return any(
         line.startswith("encryptionsalt:") and line.split(":", 1)[1].strip().strip("'\"") == home.SHIPPED_SALT
-        for line in text.splitlines()
+        for line in _text(stack_file).splitlines()
     )
+
+
+def holds_no_secret(stack_file: Path) -> bool:
+    """Whether a stack's settings say that it is simulated, or a cluster on this machine: no secret of a real account."""
+    settings = {line.strip().replace('"', "").replace("'", "") for line in _text(stack_file).splitlines()}
+    return bool(settings & {"isthmus:mode: simulated", "isthmus:cloud: kind"})
 
 
 def remove_stale_locks(backend_url: str, *, host: str | None = None) -> Iterator[str]:
@@ -132,6 +139,8 @@ def owner_alive(pid: int, timestamp: str, *, proc: Path = Path("/proc")) -> bool
         return False
     except PermissionError:
         pass
+    from datetime import datetime  # here and not above: most commands find no lock
+
     try:
         fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         boot = next(line for line in (proc / "stat").read_text().splitlines() if line.startswith("btime"))
@@ -195,6 +204,13 @@ def _selected_stack(project: Path, name: str, environment: Mapping[str, str]) ->
     if isinstance(stacks, dict) and stacks:
         return str(stacks.get(environment.get("PULUMI_BACKEND_URL", ""), next(iter(stacks.values()))))
     return str(remembered.get("stack", ""))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -77,7 +77,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     (folder / "stacks").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text("name: tiny\nruntime: python\nstackConfigDir: stacks\n")
     (folder / "stacks" / "Pulumi.sim.yaml").write_text(
-        f"encryptionsalt: {home.SHIPPED_SALT}\nconfig:\n  tiny:word: hello\n"
+        f"encryptionsalt: {home.SHIPPED_SALT}\nconfig:\n  isthmus:mode: simulated\n  tiny:word: hello\n"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PULUMI_")}
     environment["PATH"] = f"{own}/tools/bin:{environment['PATH']}"
@@ -195,7 +195,7 @@ def test_a_killed_engine_takes_its_programs_along_and_its_lock_is_cleared(projec
 
 
 def test_the_launcher_costs_little(project: Project) -> None:
-    """At most 60 ms: the least of several tries, since other work on the machine only adds."""
+    """At most 60 ms of processor time, the least of several tries: other work on the machine only adds."""
     fake = project.folder / "fake"
     shutil.copy("/bin/true", fake)
     launcher = launchers.write_pulumi(project.folder, fake)
@@ -203,9 +203,11 @@ def test_the_launcher_costs_little(project: Project) -> None:
     def least(command: list[str]) -> float:
         times = []
         for _ in range(10):
-            begin = time.perf_counter()
+            before = os.times()
             subprocess.run(command, env=project.environment, cwd=project.folder, check=True)
-            times.append(time.perf_counter() - begin)
+            after = os.times()
+            user, system = after.children_user - before.children_user, after.children_system - before.children_system
+            times.append(user + system)
         return min(times)
 
-    assert least([str(launcher), "up", "-s", "sim"]) - least([str(fake)]) < 0.06
+    assert least([str(launcher), "up", "-s", "sim"]) - least([str(fake)]) <= 0.06

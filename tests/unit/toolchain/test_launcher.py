@@ -19,7 +19,9 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     (folder / "stacks").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text("name: tiny\nruntime:\n  name: python\nstackConfigDir: stacks # here\n")
-    (folder / "stacks/Pulumi.sim.yaml").write_text(f"encryptionsalt: {home.SHIPPED_SALT}\nconfig: {{}}\n")
+    (folder / "stacks/Pulumi.sim.yaml").write_text(
+        f"encryptionsalt: {home.SHIPPED_SALT}\nconfig:\n  isthmus:mode: simulated\n"
+    )
     (folder / "stacks/Pulumi.mine.yaml").write_text("encryptionsalt: v1:other\nconfig: {}\n")
     return folder
 
@@ -121,6 +123,25 @@ def test_the_user_s_passphrase_counts_except_where_it_cannot_fit(project: Path, 
     seen = run_launcher(project, {**user, "PULUMI_STACK": "sim"})
     assert "PULUMI_CONFIG_PASSPHRASE" not in seen
     assert Path(seen["PULUMI_CONFIG_PASSPHRASE_FILE"]).read_text() == home.SHIPPED_PASSPHRASE
+
+
+def test_a_real_stack_with_the_public_salt_is_not_encrypted_with_it(project: Path, isthmus_home: Path) -> None:
+    stack_file = project / "stacks/Pulumi.copy.yaml"
+    stack_file.write_text(f"encryptionsalt: {home.SHIPPED_SALT}\nconfig:\n  isthmus:mode: real\n")
+    seen = run_launcher(project, {"ISTHMUS_HOME": str(isthmus_home), "PULUMI_STACK": "copy"})
+    assert seen["PULUMI_CONFIG_PASSPHRASE_FILE"] == str(isthmus_home / "state" / "passphrase")
+    assert not launcher.holds_no_secret(stack_file)
+    stack_file.write_text('config:\n  "isthmus:cloud": kind\n')
+    assert launcher.holds_no_secret(stack_file)
+
+
+def test_the_repository_s_stacks() -> None:
+    """Those with the public salt are simulated or local; the real ones have none, so each user makes their own."""
+    for path in (Path(__file__).parents[3] / "stacks").glob("Pulumi.*.yaml"):
+        if launcher.has_shipped_salt(path):
+            assert launcher.holds_no_secret(path), path.name
+        else:
+            assert "encryptionsalt" not in path.read_text(), path.name
 
 
 def test_a_missing_pulumi_is_one_sentence(project: Path, isthmus_home: Path) -> None:
