@@ -43,10 +43,21 @@ XID_FALLEN_OFF_BUS = 79
 """Xid 79: the GPU has fallen off the bus (NVIDIA XID errors)."""
 
 _HERE = Path(__file__).parent
-_SOURCES = ("cards.h", "cards.c", "nvml.h", "nvml.c", "smi.c")
+_SOURCES = ("cards.h", "cards.c", "nvml.h", "nvml.c", "unsupported.c", "smi.c")
 _FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
 _COMMANDS = (
-    (*_FLAGS, "-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,-soname,{LIBRARY}", "-o", LIBRARY, "nvml.c", "cards.c"),
+    (
+        *_FLAGS,
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        f"-Wl,-soname,{LIBRARY}",
+        "-o",
+        LIBRARY,
+        "nvml.c",
+        "unsupported.c",
+        "cards.c",
+    ),
     (*_FLAGS, "-static", "-o", SMI, "smi.c", "nvml.c", "cards.c"),
 )
 

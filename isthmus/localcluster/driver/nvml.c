@@ -438,6 +438,16 @@ NVML_API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned lon
     return NVML_SUCCESS;
 }
 
+NVML_API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, int *level)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    if (one == NULL || other == NULL || level == NULL)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *level = one == other ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_HOSTBRIDGE; /* assumed: one host bridge, no NVLink */
+    return NVML_SUCCESS;
+}
+
 static unsigned xid_now(const struct card_list *now, const char *uuid)
 {
     for (unsigned index = 0; index < now->count; index++)

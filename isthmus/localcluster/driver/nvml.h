@@ -63,6 +63,9 @@ typedef struct {
 
 #define nvmlEventTypeXidCriticalError 0x8ull
 
+#define NVML_TOPOLOGY_INTERNAL 0
+#define NVML_TOPOLOGY_HOSTBRIDGE 30
+
 #define NVML_API __attribute__((visibility("default")))
 
 NVML_API nvmlReturn_t nvmlInit_v2(void);

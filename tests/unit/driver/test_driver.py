@@ -308,3 +308,14 @@ def test_the_second_build_compiles_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))  # no compiler any more
     driver.build(tmp_path / "again")
     assert (tmp_path / "again" / driver.SMI).read_bytes() == (tmp_path / "first" / driver.SMI).read_bytes()
+
+
+def test_every_function_a_program_may_bind_is_there(nvml: ctypes.CDLL) -> None:
+    """A missing name kills a lazily bound program at its first call; the device plugin died of one (a preferred allocation
+    asks how near two cards are)."""
+    level = ctypes.c_int(-1)
+    first, second = handle(nvml, 0), handle(nvml, 1)
+    assert nvml.nvmlDeviceGetTopologyCommonAncestor(first, second, ctypes.byref(level)) == SUCCESS
+    assert level.value == 30
+    for name in ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetUtilizationRates"):
+        assert getattr(nvml, name)() == 3, name
