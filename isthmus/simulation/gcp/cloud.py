@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from isthmus import catalog
-from isthmus.simulation.gcp import container, iam, network, storage
+from isthmus.simulation.gcp import container, iam, network, node_pools, storage
 from isthmus.simulation.gcp.base import CLOUD_NAME, project_number, quotas, region_of_location, zones_of
 from isthmus.simulation.resource import Behaviour, Cloud, CloudError, Function, Property, ResourceType, registry
 from isthmus.simulation.values import Properties
@@ -76,7 +76,7 @@ FUNCTIONS = (
 CLOUD = Cloud(
     name=CLOUD_NAME,
     version=SIMULATED_PLUGIN_VERSION,
-    types=registry(*network.TYPES, *iam.TYPES, *storage.TYPES, *container.TYPES),
+    types=registry(*network.TYPES, *iam.TYPES, *storage.TYPES, *container.TYPES, *node_pools.TYPES),
     functions={function.token: function for function in FUNCTIONS},
     configuration=CONFIGURATION,
     account_of=lambda values: str(values["project"]),
@@ -84,8 +84,8 @@ CLOUD = Cloud(
     region_of=_region_of,
     render=_render,
     quotas=quotas(),
-    over_quota=container.quota_refusal,
-    out_of_capacity=container.stockout,
+    over_quota=node_pools.quota_refusal,
+    out_of_capacity=node_pools.stockout,
     zones=zones_of,
     still_attached=lambda kind, identity, interface: CloudError(
         "resourceInUseByAnotherResource",

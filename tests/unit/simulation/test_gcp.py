@@ -229,6 +229,17 @@ def test_pools_become_nodes(project: Project) -> None:
     assert {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"} in gpu["spec"]["taints"]
 
 
+def test_a_node_keeps_its_name_whatever_else_changes(project: Project) -> None:
+    """Else every change of one pool would replace the nodes of all."""
+    cluster = project.cluster()
+    project.make(POOL, "cpu", pool_inputs(cluster, "cpu", nodes=3))
+    before = {node["metadata"]["name"] for node in project.nodes("cpu")}
+    assert len(before) == 2
+    project.restart()
+    project.make(POOL, "more", pool_inputs(cluster, "more", nodes=1))
+    assert {node["metadata"]["name"] for node in project.nodes("cpu")} == before
+
+
 def test_a_deleted_pool_takes_its_nodes_along(project: Project) -> None:
     cluster = project.cluster()
     project.make(POOL, "cpu", pool_inputs(cluster, "cpu"))
