@@ -135,8 +135,11 @@ def unschedulable(pod: Mapping[str, Any], message: str, facts: Facts) -> list[st
     """The scheduler's message in words with amounts. A part we do not know is passed on as it is."""
     spec = pod.get("spec") or {}
     reasons: list[str] = []
-    for resource in dict.fromkeys(re.findall(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)", message)):
-        reasons.append(_lacking(resource, pod, facts))
+    lacking = [
+        _lacking(resource, pod, facts)
+        for resource in dict.fromkeys(re.findall(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)", message))
+    ]
+    reasons += filter(None, lacking)
     if "Too many pods" in message:
         reasons.append("nodes have as many pods as they may")
     if "affinity/selector" in message or "node selector" in message:
@@ -208,6 +211,7 @@ def free(nodes: Iterable[Mapping[str, Any]], placed: Iterable[Mapping[str, Any]]
 
 
 def _lacking(resource: str, pod: Mapping[str, Any], facts: Facts) -> str:
+    """Which amount is missing; "" when some node has it free, so that another reason keeps the pod from there."""
     wanted = pod_requests(pod.get("spec") or {}).get(resource, Decimal(0))
     total = free(facts.nodes, (), resource)
     if not any(total.values()):
@@ -220,7 +224,7 @@ def _lacking(resource: str, pod: Mapping[str, Any], facts: Facts) -> str:
     holders = [_name(other) for other in facts.placed if _holds(other, resource)]
     used = f"; in use by {_few(holders)}" if holders else ""
     if left[most] >= wanted:
-        return f"the nodes that have {show(wanted)} {resource} free cannot take this pod for another reason{used}"
+        return ""
     return f"no node has {show(wanted)} {resource} free: {most} has the most, {show(left[most])} of {show(total[most])}{used}"
 
 

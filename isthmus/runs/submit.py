@@ -45,7 +45,7 @@ def submit(
 
     Raises:
         Refused: no node can run it, the cluster lacks the operator or the storage class, or it has no simulated nodes.
-        InvalidSpec: the API server or the operator's webhook finds it wrong. Nothing was created.
+        InvalidSpec, Refused: the API server or the operator's webhook finds it wrong. Nothing was created.
         NotReady: the cluster cannot be reached; the run stays written down and the same command finishes it.
     """
     check(cluster, spec, stack=stack, binding=binding, simulated_seconds=simulated_seconds, growth=growth)
