@@ -140,6 +140,11 @@ class Account:
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def drop_settings(self, prefix: str) -> None:
+        """Forget every setting whose key starts with a prefix."""
+        with self.transaction() as database:
+            database.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
+
     def count(self, key: str) -> int:
         """The next number of a counter, starting at 1."""
         with self.transaction():

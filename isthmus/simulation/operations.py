@@ -183,8 +183,8 @@ class Operations:
                 self.account, clock.duration(self.account, f"delete {urn}", kind.delete_seconds), self.cancelled
             )
             kind.delete(call)
-        except CloudError:
-            self.account.store(token, key, state=row.state)
+        except Exception:  # it is still there, so it is what it was; only a killed process leaves it half deleted
+            self.account.store(token, key, state=accounts.READY)
             raise
         self.account.remove(token, key)
 

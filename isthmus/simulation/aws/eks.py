@@ -179,6 +179,7 @@ def _delete_cluster(call: Call) -> None:
     except NotFound:
         pass  # removed by hand, or never made: what counts is that it is gone
     group = call.outputs.get("vpcConfig", {}).get("clusterSecurityGroupId")
+    call.account.drop_settings(f"{call.key}:")  # the next cluster of that name has ids of its own
     if group:
         call.account.remove(security_groups.SECURITY_GROUP.token, key_of(call.region, group))
 

@@ -12,6 +12,7 @@ from isthmus.simulation import capacity, faults, local, operations, quota
 from isthmus.simulation.aws.base import STARTING_GPU_VCPUS, account_number, zone_id
 from isthmus.simulation.aws.cloud import CLOUD
 from isthmus.simulation.resource import CloudError
+from isthmus.specs.errors import NotReady
 from tests.unit.simulation.aws_account import CLUSTER, GROUP, NODE_GROUP, ROLE, SUBNET, TEMPLATE, VPC, Aws, trust
 
 GPU_QUOTA = "L-DB2E81BA"
@@ -49,6 +50,28 @@ def test_a_cluster_removed_by_hand_is_seen(aws: Aws) -> None:
     read = aws.operations.read(CLUSTER, made.id, made.urn, made.outputs, made.inputs)
     assert read is not None and read.outputs["status"] == "FAILED"
     aws.delete(made)  # and can still be deleted
+
+
+def test_a_second_cluster_of_the_name_has_ids_of_its_own(aws: Aws) -> None:
+    first = aws.cluster()
+    aws.delete(first)
+    second = aws.make(CLUSTER, "training", **{key: value for key, value in first.inputs.items()})
+    assert second.outputs["identities"] != first.outputs["identities"]
+    assert second.outputs["vpcConfig"]["clusterSecurityGroupId"] != first.outputs["vpcConfig"]["clusterSecurityGroupId"]
+
+
+def test_a_delete_that_fails_leaves_it_as_it_was(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = aws.cluster()
+
+    def broken(name: str) -> None:
+        raise NotReady("the supervisor does not end")
+
+    with monkeypatch.context() as patch, pytest.raises(NotReady):
+        patch.setattr(aws.backend, "get", broken)
+        aws.delete(cluster)
+    assert aws.get(CLUSTER, cluster.id).state == "ready"
+    aws.delete(cluster)
+    assert aws.backend.list() == []
 
 
 def test_clusters_of_one_name_in_two_regions(aws: Aws) -> None:
