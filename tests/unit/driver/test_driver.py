@@ -317,5 +317,5 @@ def test_every_function_a_program_may_bind_is_there(nvml: ctypes.CDLL) -> None:
     first, second = handle(nvml, 0), handle(nvml, 1)
     assert nvml.nvmlDeviceGetTopologyCommonAncestor(first, second, ctypes.byref(level)) == SUCCESS
     assert level.value == 30
-    for name in ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetUtilizationRates"):
+    for name in ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkRemotePciInfo_v2"):
         assert getattr(nvml, name)() == 3, name
