@@ -87,7 +87,7 @@ def _processes(server: str) -> list[dict[str, Any]]:
     """The processes of the local cluster behind this address, if it is one of ours; else none."""
     from isthmus.localcluster import runtime
 
-    for cluster in runtime.clusters():
+    for cluster in runtime.choose().list():
         if cluster.endpoint == server:
             return [
                 {"process": item.name, "running": item.running, "restarts": item.restarts, "last_exit": item.last_exit}
