@@ -23,13 +23,14 @@ from isthmus.runs import logs, parity, summary, watch
 from isthmus.runs.cancel import cancel
 from isthmus.runs.model import Metric, Run, Snapshot, State
 from isthmus.runs.store import Store
-from isthmus.runs.submit import submit
+from isthmus.runs.submit import ensure_namespace, submit
 from isthmus.simulation import admission
 from isthmus.specs import labels
 from isthmus.specs.errors import Refused
 from isthmus.specs.workload import WorkloadSpec
 from isthmus.toolchain import home
 from operators import training_operator
+from workloads import render
 from workloads.bindings import Binding, declared
 
 pytestmark = pytest.mark.local
@@ -191,7 +192,7 @@ from pathlib import Path
 from isthmus.kube import Cluster
 from isthmus.runs import watch
 from isthmus.runs.store import Store
-from isthmus.runs.submit import submit
+from isthmus.runs.submit import ensure_namespace, submit
 from isthmus.specs.workload import WorkloadSpec
 from workloads.bindings import Binding
 cluster = Cluster(json.loads(Path(sys.argv[1]).read_text()))
@@ -229,8 +230,7 @@ def test_killing_the_command_leaves_the_run_and_following_again_loses_nothing(
 
 
 def test_the_operators_webhook_refuses_before_anything_is_created(operator: Cluster, store: Store) -> None:
-    from workloads import render
-
+    ensure_namespace(operator, labels.RUNS_NAMESPACE)
     manifests = render.render(spec(METRICS), namespace=labels.RUNS_NAMESPACE, binding=BINDING, run="r1")
     manifests[-1]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "other"
     with pytest.raises(Refused, match="at least one container with name pytorch"):
