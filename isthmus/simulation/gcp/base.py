@@ -26,6 +26,8 @@ COMPUTE = "https://www.googleapis.com/compute/v1/"
 STARTING_GPUS = 16.0
 """Cards of each GPU quota that a simulated project starts with, in place of a new project's 0: four nodes of four."""
 STARTING_GPUS_ALL_REGIONS = 32.0
+STARTING_CPUS = 96.0
+"""vCPUs of each CPU quota, in place of a new project's 24 or 32: room for the nodes of those cards and as many again."""
 
 PROJECT = Property("project", filled=True, replaces=True)
 REGION = Property("region", filled=True, replaces=True)
@@ -144,12 +146,12 @@ def busy(noun: str) -> Callable[[str, Row], CloudError]:
 
 @cache
 def quotas() -> dict[str, Quota]:
-    """The catalog's quotas of GCP by code. Those for cards start at STARTING_GPUS, others at the cloud's default."""
+    """The catalog's quotas of GCP by code. Those for cards and vCPUs start higher than a new project's."""
     found: dict[str, Quota] = {}
     for fact in catalog.load().quotas(CLOUD_NAME):
         default = float(fact.default) if fact.default is not None else None
         gpus = STARTING_GPUS_ALL_REGIONS if fact.scope == "global" else STARTING_GPUS
-        start = gpus if fact.unit == "gpus" else default or 0.0
+        start = {"gpus": gpus, "vcpus": STARTING_CPUS}.get(fact.unit, default or 0.0)
         found[fact.code] = Quota(fact.code, fact.name, fact.unit, default, start, fact.source)
     return found
 

@@ -181,7 +181,9 @@ NODE_POOL = ResourceType(
         ),
         Behaviour("NVIDIA's device plugin v0.18.0 runs in place of Google's, on the local node", "assumed"),
         Behaviour("autoscaling keeps the first size: there is no autoscaler", "assumed"),
-        Behaviour("GPU quotas start at 16 cards each and 32 in all regions, in place of 0", "assumed"),
+        Behaviour(
+            "quotas start at 16 cards each, 32 in all regions and 96 vCPUs, in place of 0, 0 and 24 or 32", "assumed"
+        ),
         Behaviour("upgrades, repair, disks, shielded nodes and scopes are kept and have no effect", "assumed"),
     ),
 )
