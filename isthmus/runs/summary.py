@@ -87,6 +87,8 @@ def ending(snapshot: Snapshot) -> list[str]:
     """The last words about a run that has ended, or about how it stands."""
     run = snapshot.run
     lines = [f"run {run.id} ({run.spec.name} on {run.stack}): {run.state}" + (f": {run.reason}" if run.reason else "")]
+    if run.state is State.SUBMITTING:
+        lines.append("  its command was interrupted before the cluster had it; the same `isthmus run` goes on with it")
     if run.seconds is not None:
         lines.append(f"  time      {show_seconds(run.seconds)} {run.source}, first rank's start to last rank's end")
     waited = submit_to_start(run)

@@ -13,10 +13,10 @@ from isthmus.kube.client import Cluster, Object
 from isthmus.kube.explain import why_pending
 from isthmus.runs import metrics as metric_lines
 from isthmus.runs.logs import Reader, pods_of
-from isthmus.runs.model import Metric, Run, Snapshot, State
+from isthmus.runs.model import Metric, Replica, Run, Snapshot, State
 from isthmus.runs.observe import failure, job_state, replica
 from isthmus.runs.store import Store
-from isthmus.runs.submit import cluster_uid, lives
+from isthmus.runs.submit import cluster_uid
 from isthmus.specs import labels
 from isthmus.specs.errors import NotFound, NotReady
 
@@ -44,6 +44,7 @@ class Watcher:
 
     def __post_init__(self) -> None:
         self._reader = Reader(self.cluster, self.run)
+        self._written: dict[str, Replica] = {}
         self._explained = (float("-inf"), ())  # type: tuple[float, tuple[str, ...]]
 
     def look(self) -> tuple[Snapshot, list[Metric]]:
@@ -67,7 +68,9 @@ class Watcher:
         reason = failure(replicas, message) if state is State.FAILED else ""
         if state is State.SUCCEEDED and not _settled(job, pods):
             state = State.RUNNING  # the job's end was told a moment before that of each container
-        self.run = self.store.record(self.run, state, reason=reason, replicas=replicas)
+        changed = [item for item in replicas if self._written.get(item.uid) != item]
+        self.run = self.store.record(self.run, state, reason=reason, replicas=changed)
+        self._written.update((item.uid, item) for item in changed)
         waiting = not state.final and (not pods or any(item.phase == "Pending" for item in replicas))
         return self._snapshot(self._why() if waiting else ()), fresh
 
@@ -108,6 +111,7 @@ def follow(
     watcher = Watcher(cluster, store, run, clock)
     away: float | None = None
     while True:
+        begun = clock()
         try:
             snapshot, fresh = watcher.look()
             away = None
@@ -124,22 +128,13 @@ def follow(
         tell(snapshot, fresh)
         if snapshot.run.state.final or snapshot.run.state is State.SUBMITTING:
             return snapshot
-        sleep(INTERVAL)
+        # A look at thousands of pods takes seconds: then look less often, so that the API server is mostly left alone.
+        sleep(max(INTERVAL, 2 * (clock() - begun)))
 
 
 def refresh(cluster: Cluster, store: Store, run: Run) -> Snapshot:
     """One look at a run, its metrics included."""
     return Watcher(cluster, store, run).look()[0]
-
-
-def interrupted(store: Store, run: Run) -> bool:
-    """Whether a run's submission was cut short: it is written down, and the command that wrote it is no more."""
-    owners = [
-        owner
-        for candidate, owner in store.submitting(run.spec, stack=run.stack, simulated_seconds=run.simulated_seconds)
-        if candidate.id == run.id
-    ]
-    return bool(owners) and not lives(owners[0])
 
 
 def _settled(job: Object, pods: list[Object]) -> bool:

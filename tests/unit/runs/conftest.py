@@ -50,6 +50,8 @@ class Api:
             return self._apply(path, body, dry=bool((query or {}).get("dryRun")))
         if method == "DELETE":
             return self._delete(path)
+        if path in ("/api", "/apis"):
+            return _discovery(core=path == "/api")
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
         if any(
@@ -101,13 +103,38 @@ class Api:
 
     def _select(self, path: str, selector: str) -> list[Object]:
         wanted = dict(part.split("=") for part in selector.split(",") if "=" in part)
+        unwanted = {part[1:] for part in selector.split(",") if part.startswith("!")}
         collection, _, plural = path.rpartition("/")
         return [
             copy.deepcopy(item)
             for where, item in self.objects.items()
             if where.rpartition("/")[0] == path or (where.startswith(collection) and where.split("/")[-2] == plural)
             if wanted.items() <= (item["metadata"].get("labels") or {}).items()
+            if not unwanted & (item["metadata"].get("labels") or {}).keys()
         ]
+
+
+def _discovery(*, core: bool) -> Object:
+    groups: dict[str, list[Object]] = {}
+    for resource in KNOWN.values():
+        if ("/" not in resource.api_version) == core:
+            scope = "Namespaced" if resource.namespaced else "Cluster"
+            kind = {
+                "resource": resource.plural,
+                "responseKind": {"kind": resource.kind},
+                "scope": scope,
+                "verbs": ["list"],
+            }
+            groups.setdefault(resource.api_version, []).append(kind)
+    return {
+        "items": [
+            {
+                "metadata": {"name": version.rpartition("/")[0]},
+                "versions": [{"version": version.split("/")[-1], "resources": kinds}],
+            }
+            for version, kinds in groups.items()
+        ]
+    }
 
 
 class Harness:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from isthmus.kube.client import Cluster
 from isthmus.kube.objects import leaves, show_path
 from isthmus.runs import parity
 from workloads import bindings
@@ -234,21 +233,12 @@ def test_reading_takes_ours_of_every_kind_and_leaves_what_controllers_made(harne
     harness.api.put(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "not-ours", "namespace": "kubeflow"}}
     )
-    cluster = _Listing(harness.cluster)
-    assert [item["metadata"]["name"] for item in parity.read(cluster)] == ["training-operator"]  # type: ignore[arg-type]
-
-
-class _Listing:
-    """The cluster in memory has no discovery: the kinds are given."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def kinds(self) -> list[Any]:
-        return [
-            self._cluster.resource(*pair)
-            for pair in (("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "Pod"), ("v1", "ConfigMap"))
-        ]
-
-    def list(self, *args: Any, **more: Any) -> Any:
-        return self._cluster.list(*args, **more)
+    run = {"isthmus.dev/run": "r1", **ours}
+    harness.api.put(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "of-a-run", "namespace": "kubeflow", "labels": run},
+        }
+    )
+    assert [item["metadata"]["name"] for item in parity.read(harness.cluster)] == ["training-operator"]
