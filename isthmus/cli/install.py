@@ -1,5 +1,6 @@
 """`isthmus install`: build or fetch the programs that isthmus runs."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -24,19 +25,30 @@ def install(
     keep_cache
         Keep Go's caches, which are otherwise removed once everything is installed.
     """
+    from isthmus.localcluster import recipes
     from isthmus.toolchain import install as installer
     from isthmus.toolchain.progress import Progress, duration
 
+    if "images" in groups:
+        groups = (*groups, "operators")  # whose programs go into images
     work = installer.plan(groups)
     if work.packages:
         print(f"Debian packages: {', '.join(f'{package.name} ({package.about})' for package in work.packages)}")
     if work.todo:
         names = ", ".join(f"{tool.name} {tool.version}" for tool in work.todo)
         print(f"to install: {names}\nat most {duration(work.seconds)} on 2 cores if all have to be built", flush=True)
-    with Progress() as progress:
+    images = not groups or "images" in groups
+    with Progress() as progress, ThreadPoolExecutor(1) as background:
         ways = installer.Ways(releases=not no_releases)
+        if images:
+            # The image without a program of ours takes minutes, mostly of the network: meanwhile the programs are built.
+            installer.install(("images",), listener=progress, ways=ways, keep_cache=True)
+            early = background.submit(recipes.build_all, progress.note, only=lambda recipe: not recipe.programs)
         outcomes = installer.install(groups, listener=progress, ways=ways, keep_cache=keep_cache)
-    error = installer.failures(outcomes)
-    if error is not None:
-        raise error
+        error = installer.failures(outcomes)
+        if error is not None:
+            raise error
+        if images:
+            early.result()
+            recipes.build_all(progress.note)
     print(f"{len(outcomes)} ready; next: isthmus doctor")

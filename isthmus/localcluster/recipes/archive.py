@@ -56,15 +56,19 @@ class _Hashing(io.RawIOBase):
         return len(data)
 
 
-def write_layer(folder: Path, target: Path, key: str) -> Layer:
-    """Write a folder's content as a layer file. Device files and sockets are left out."""
+def write_layer(folder: Path, target: Path, key: str, *, keep_owners: bool = False) -> Layer:
+    """Write a folder's content as a layer file. Device files and sockets are left out.
+
+    Args:
+        keep_owners: owners as the folder has them; else all is root's, whoever builds it.
+    """
     with target.open("wb") as file:
         packed = _Hashing(file)
         with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=packed, mtime=0) as zipped:
             plain = _Hashing(zipped)  # type: ignore[arg-type]
             with tarfile.open(fileobj=plain, mode="w|", format=tarfile.PAX_FORMAT, bufsize=BLOCK) as archive:
                 for path in _sorted_paths(folder):
-                    _add(archive, path, path.relative_to(folder).as_posix())
+                    _add(archive, path, path.relative_to(folder).as_posix(), keep_owners)
         return Layer(key=key, digest=packed.sha.hexdigest(), size=packed.size, diff=plain.sha.hexdigest())
 
 
@@ -156,11 +160,12 @@ def _sorted_paths(folder: Path) -> Iterator[Path]:
             yield from _sorted_paths(path)
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add(archive: tarfile.TarFile, path: Path, name: str, keep_owner: bool) -> None:
     found = path.lstat()
     info = tarfile.TarInfo(name)
     info.mode = stat.S_IMODE(found.st_mode)
-    info.uid, info.gid = found.st_uid, found.st_gid
+    if keep_owner:
+        info.uid, info.gid = found.st_uid, found.st_gid
     info.mtime = min(int(found.st_mtime), EPOCH)
     if stat.S_ISLNK(found.st_mode):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)

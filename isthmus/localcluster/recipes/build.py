@@ -53,17 +53,23 @@ def missing(root: Path = ROOT) -> list[ImageRecipe]:
     return [recipe for recipe in required(root) if not _current(recipe)]
 
 
-def build_all(progress: Progress, root: Path = ROOT) -> list[Path]:
+def build_all(
+    progress: Progress, root: Path = ROOT, *, only: Callable[[ImageRecipe], bool] = lambda recipe: True
+) -> list[Path]:
     """Build what is missing, the quick ones first. A failed one does not stop the others.
 
+    Args:
+        progress: hears what happens.
+        only: which recipes; default all.
+
     Returns:
-        the archives of all recipes.
+        the archives of those recipes.
 
     Raises:
         InvalidSpec: a recipe is wrong.
         NotReady: images could not be built; each is named with the reason, the others are there.
     """
-    recipes = sorted(required(root), key=lambda recipe: recipe.seconds)
+    recipes = sorted(filter(only, required(root)), key=lambda recipe: recipe.seconds)
     failed: list[IsthmusError] = []
     with exclusive(home.images() / ".build.lock", what="the images", doing="build images", seconds=LOCK_SECONDS):
         for recipe in recipes:
@@ -112,7 +118,7 @@ def _layer(recipe: ImageRecipe, kind: str, key: str, work: Path) -> Layer:
         debian.make_root(recipe.debian, root, home.logs() / f"image-{recipe.name}.log")
     else:
         _fill(recipe, root, work)
-    return archive.write_layer(root, file, key)
+    return archive.write_layer(root, file, key, keep_owners=kind == "base")
 
 
 def _fill(recipe: ImageRecipe, root: Path, work: Path) -> None:
