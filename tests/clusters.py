@@ -9,16 +9,16 @@ from isthmus.localcluster.runtime import LocalCluster
 from isthmus.specs.errors import NotFound
 from isthmus.toolchain import home
 
-BORROWED = ("tools", "images", "cache")
 PROBE_IMAGE = "isthmus.dev/test/probe:1"
 PROBE_SOURCE = Path(__file__).parent / "local" / "probe" / "probe.c"
 POD_SECONDS = 60
 
 
-def borrow_home(folder: Path) -> Path:
-    """A new ISTHMUS_HOME in `folder` with the programs, images and caches of the present one."""
+def borrow_home(folder: Path, *, images: bool = True) -> Path:
+    """A new ISTHMUS_HOME in `folder` with the programs, caches and (where asked for) images of the present one. Without
+    them its clusters have the two small images that every cluster needs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in BORROWED:
+    for name in ("tools", "cache", *(("images",) if images else ())):
         target = (home.home() / name).resolve()
         target.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(target)

@@ -25,8 +25,12 @@ SHIMS = "system/shims"
 """The cgroup of containers' keepers. They outlive containerd and the supervisor, and containers with them."""
 
 
-def write(state: ClusterState, paths: Paths) -> None:
-    """Write every file that the processes read."""
+def write(state: ClusterState, paths: Paths, *, mtu: int = 1500) -> None:
+    """Write every file that the processes read.
+
+    Args:
+        mtu: packet size of the pods' interfaces.
+    """
     texts = {
         "containerd.toml": containerd(state, paths),
         "kubelet.json": kubelet(state, paths),
@@ -40,7 +44,7 @@ def write(state: ClusterState, paths: Paths) -> None:
         write_file(paths.config / name, text)
     network = paths.config / "cni"
     network.mkdir(mode=0o700, exist_ok=True)
-    write_file(network / "10-isthmus.conflist", cni())
+    write_file(network / "10-isthmus.conflist", cni(mtu))
     write_file(
         paths.config / "runc",
         wrapper(paths, drop_capability=not linux.has_capability(linux.CAP_SYS_RESOURCE)),
@@ -116,7 +120,7 @@ def kubelet(state: ClusterState, paths: Paths) -> str:
     }, indent=1)  # fmt: skip
 
 
-def cni() -> str:
+def cni(mtu: int) -> str:
     """The pods' network: a pair of interfaces per pod, routed. Leaving the cluster is network.inside_rules' part."""
     return json.dumps({
         "cniVersion": "0.4.0",
@@ -125,6 +129,7 @@ def cni() -> str:
             {
                 "type": "ptp",
                 "ipMasq": False,
+                "mtu": mtu,
                 "ipam": {
                     "type": "host-local", "dataDir": "/var/lib/cni/networks", "ranges": [[{"subnet": POD_RANGE}]],
                     "routes": [{"dst": "0.0.0.0/0"}],

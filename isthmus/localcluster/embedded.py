@@ -29,7 +29,7 @@ from isthmus.localcluster.runtime import (
     Phase,
     ProcessStatus,
 )
-from isthmus.localcluster.state import API_PORT, ClusterState, Paths, new_state, read, read_json, write
+from isthmus.localcluster.state import API_PORT, ClusterState, Paths, new_state, read, read_json, write, write_json
 from isthmus.specs.cluster import NAME_PATTERN, GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady, Refused
 from isthmus.toolchain import home
@@ -37,7 +37,7 @@ from isthmus.toolchain import home
 LOCK_SECONDS = 120.0
 """How long a second create, start, stop or delete of the same cluster waits for the first."""
 
-READY_SECONDS = 120.0
+READY_SECONDS = 180.0
 """From the supervisor's start to a usable cluster: 6 to 8 s on an idle machine; the rest is for a loaded one."""
 
 STOP_SECONDS = 60.0
@@ -189,16 +189,26 @@ class EmbeddedCluster:
         if not locks.held(self.paths.supervisor_lock):
             pki.ensure(state, self.paths)
             if not self.paths.containerd.exists():
-                state.template = images.ensure_store()
+                write_json(self.paths.images, images.ensure_store())
                 images.clone(self.paths.containerd)
             self.paths.status.unlink(missing_ok=True)
             supervisor.spawn(self.paths, components.environment())
         elif self._signal_supervisor(signal.SIGHUP):  # what it had given up may work now
             time.sleep(2 * supervisor.TICK)
         self._await_usable(state)
+        self._load_new_images()
         if not state.made:
             state.made = True
             write(self.paths, state)
+
+    def _load_new_images(self) -> None:
+        """Import the archives of <home>/images that were made or replaced since this cluster got its images."""
+        held = read_json(self.paths.images) or {}
+        for name, stamp in images.archives().items():
+            if held.get(name) != stamp:
+                self.load_image(home.images() / name)
+                held[name] = stamp
+                write_json(self.paths.images, held)
 
     def _await_usable(self, state: ClusterState) -> None:
         end = time.monotonic() + READY_SECONDS

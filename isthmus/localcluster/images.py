@@ -41,6 +41,7 @@ LOCK_SECONDS = 900.0
 """How long to wait for another process that is unpacking images."""
 
 IMPORT_SECONDS = 600.0
+Stamp = list[int]
 USER = 65535
 """Numeric user of the pause image, as upstream's."""
 
@@ -57,8 +58,13 @@ def ensure_small_images() -> None:
     _ensure_image("volume-helper", HELPER_IMAGE, programs, ["/bin/volume-setup"], user=0)
 
 
-def ensure_store() -> str:
-    """Bring the store to today's archives; returns a digest that stands for its content.
+def archives() -> dict[str, Stamp]:
+    """The archives of <home>/images by name; a stamp differs when the file was replaced."""
+    return {path.name: _stamp(path) for path in sorted(home.images().glob("*.tar"))}
+
+
+def ensure_store() -> dict[str, Stamp]:
+    """Bring the store to today's archives; returns those that are in it.
 
     An archive that was replaced is imported again. One that is gone stays in the store.
 
@@ -66,10 +72,9 @@ def ensure_store() -> str:
         NotReady: an archive could not be imported; the others were.
     """
     ensure_small_images()
-    archives = sorted(home.images().glob("*.tar"))
     with _store_lock("unpack images"):
-        index = read_json(store() / "index.json") or {}
-        missing = [archive for archive in archives if index.get(archive.name) != _stamp(archive)]
+        index: dict[str, Stamp] = read_json(store() / "index.json") or {}
+        missing = [home.images() / name for name, stamp in archives().items() if index.get(name) != stamp]
         if missing:
             failed = _import_all(missing, index)
             write_json(store() / "index.json", index)
@@ -77,7 +82,7 @@ def ensure_store() -> str:
                 raise NotReady(
                     "could not unpack " + "; ".join(failed), subject="images", remedy="isthmus install images"
                 )
-    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()[:16]
+    return index
 
 
 def clone(target: Path) -> None:
@@ -198,7 +203,7 @@ def _architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
 
 
-def _stamp(archive: Path) -> list[int]:
+def _stamp(archive: Path) -> Stamp:
     found = archive.stat()
     return [found.st_size, found.st_mtime_ns]
 
@@ -210,11 +215,11 @@ def _store_lock(doing: str) -> Iterator[None]:
         yield
 
 
-def _import_all(archives: list[Path], index: dict[str, list[int]]) -> list[str]:
+def _import_all(missing: list[Path], index: dict[str, Stamp]) -> list[str]:
     """Import archives into the store; notes each in `index` and returns what failed, in words."""
     failed = []
     with _private_containerd() as ctr:
-        for archive in archives:
+        for archive in missing:
             stamp = _stamp(archive)
             try:
                 import_archive(archive, ctr, log=store() / "import.log")

@@ -150,9 +150,10 @@ def _refuse_taken(state: ClusterState) -> None:
 
 def _make(state: ClusterState) -> None:
     name, link = state.space, state.interface
+    mtu = uplink_mtu()
     run("ip", "netns", "add", name)
     run("ip", "-batch", "-", input_text=f"""\
-link add {link} type veth peer name eth0 netns {name}
+link add {link} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {name}
 address add {state.gateway}/24 dev {link}
 link set {link} up
 """)  # fmt: skip
@@ -162,6 +163,16 @@ address add {state.address}/24 dev eth0
 link set eth0 up
 route add default via {state.gateway}
 """)  # fmt: skip
+
+
+def uplink_mtu() -> int:
+    """The packet size of the host's way out, so that what pods send need not be cut there; at most 1500."""
+    for route in json.loads(run("ip", "-json", "-4", "route", "show", "default") or "[]"):
+        try:
+            return min(1500, int(Path("/sys/class/net", route["dev"], "mtu").read_text(encoding="ascii")))
+        except (OSError, KeyError):
+            continue
+    return 1500
 
 
 def _unmake(state: ClusterState) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +40,11 @@ class Paths:
     def status(self) -> Path:
         """Written by the supervisor on every change."""
         return self.folder / "status.json"
+
+    @property
+    def images(self) -> Path:
+        """Which archives of <home>/images the cluster has, with their size and date."""
+        return self.folder / "images.json"
 
     @property
     def supervisor_lock(self) -> Path:
@@ -125,8 +130,6 @@ class ClusterState:
     cards_model: str | None = None
     cards_count: int = 0
     kubernetes_version: str = ""
-    template: str = ""
-    """Which state of the shared image store this cluster's images came from."""
     created: float = 0.0
 
     @property
@@ -188,7 +191,10 @@ def new_state(home: Path, name: str) -> ClusterState:
 def read(paths: Paths) -> ClusterState | None:
     """The cluster's state; None where there is no such cluster."""
     document = read_json(paths.state)
-    return ClusterState(**document) if document is not None else None
+    if document is None:
+        return None
+    known = {item.name for item in fields(ClusterState)}  # a later version may have written more
+    return ClusterState(**{key: value for key, value in document.items() if key in known})
 
 
 def write(paths: Paths, state: ClusterState) -> None:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.localcluster import components, configs, linux, locks, objects, pki, space
+from isthmus.localcluster import components, configs, linux, locks, network, objects, pki, space
 from isthmus.localcluster.cgroups import Tree
 from isthmus.localcluster.components import OBJECTS, Component, Probe
 from isthmus.localcluster.processes import start_time
@@ -29,7 +29,14 @@ from isthmus.localcluster.rest import RequestFailed, Rest
 from isthmus.localcluster.state import API_PORT, ClusterState, Paths, read, write_json
 
 TICK = 0.05
-"""Seconds between two looks at everything; a component's end wakes the loop at once."""
+"""Seconds between two looks while something is not ready; a component's end wakes the loop at once."""
+
+REST_TICK = 1.0
+"""Seconds between two looks while all is well."""
+
+RECHECK_SECONDS = 10.0
+"""How often a ready component is asked again. One that no longer answers is shown as not ready, and left alone: a slow
+machine must not make its cluster restart."""
 
 PROBE_SECONDS = 1.0
 BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -99,9 +106,10 @@ class Supervisor:
         self.tree.join(SUPERVISOR_GROUP)
         for slot in reversed(self.slots):
             self._end(slot)
+        mtu = network.uplink_mtu()
         space.enter(self.state, self.paths)
         space.prepare_inside()
-        configs.write(self.state, self.paths)
+        configs.write(self.state, self.paths, mtu=mtu)
         os.chdir("/")
         linux.become_subreaper()
 
@@ -118,8 +126,12 @@ class Supervisor:
             self._start_what_can()
             self._probe()
             self._publish()
-            _pause(wake_read, TICK)
+            _pause(wake_read, REST_TICK if self._all_well() else TICK)
         self._stop_all()
+
+    def _all_well(self) -> bool:
+        waiting = [slot for slot in self.slots if not slot.entry.ready and slot.short_lives < GIVE_UP]
+        return self.objects.ready and not waiting and not self.changed
 
     def _ask_to_stop(self, *_: object) -> None:
         self.stopping = True
@@ -146,21 +158,17 @@ class Supervisor:
     def _start(self, slot: Slot) -> None:
         joins = [str(path) for path in self.tree.doors(f"system/{slot.component.name}")]
         command = ["/bin/sh", "-c", LAUNCH, "launch", *joins, "--", *slot.component.command]
-        with slot.log.open("ab") as log:
-            os.fchmod(log.fileno(), 0o600)
-            try:
+        try:
+            with slot.log.open("ab") as log:
+                os.fchmod(log.fileno(), 0o600)
                 slot.process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=self.environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                slot.entry.message = f"cannot be started: {error}"
-                self._note_end(slot, None)
-                return
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment, start_new_session=True
+                )  # fmt: skip
+        except OSError as error:
+            self._note_end(slot, None)
+            slot.entry.message = f"cannot be started: {error}"
+            return
+        slot.next_probe = 0.0
         entry = slot.entry
         entry.pid, entry.started = slot.process.pid, start_time(slot.process.pid)
         entry.since, entry.ready, entry.message = time.time(), slot.component.probe is None, ""
@@ -200,11 +208,12 @@ class Supervisor:
         now = time.monotonic()
         for slot in self.slots:
             probe = slot.component.probe
-            if probe is None or slot.process is None or slot.entry.ready or now < slot.next_probe:
+            if probe is None or slot.process is None or now < slot.next_probe:
                 continue
-            slot.next_probe = now + TICK
-            if self._answers(probe):
-                slot.entry.ready = self.changed = True
+            ready = self._answers(probe)
+            slot.next_probe = now + (RECHECK_SECONDS if ready else TICK)
+            if ready != slot.entry.ready:
+                slot.entry.ready, self.changed = ready, True
 
     def _answers(self, probe: Probe) -> bool:
         try:
@@ -233,14 +242,17 @@ class Supervisor:
     def _publish(self) -> None:
         if not self.changed:
             return
-        self.changed = False
         document: dict[str, Any] = {
             "pid": os.getpid(),
             "started": start_time(os.getpid()),
             "objects": asdict(self.objects),
             "processes": [asdict(slot.entry) for slot in self.slots],
         }
-        write_json(self.paths.status, document, durable=False)
+        try:
+            write_json(self.paths.status, document, durable=False)
+            self.changed = False
+        except OSError as error:  # a full disk: the processes go on, the file is late
+            print(f"cannot write {self.paths.status}: {error}", file=sys.stderr, flush=True)
 
     def _stop_all(self) -> None:
         """End the node first, then its containers, then what they and the controllers talked to."""

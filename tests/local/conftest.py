@@ -92,7 +92,7 @@ def probes(embedded_cluster: EmbeddedCluster, probe_image: str, namespace: str) 
 @pytest.fixture
 def fresh_home(can_run: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An ISTHMUS_HOME for one test; every cluster left in it is deleted after the test."""
-    folder = borrow_home(tmp_path / "home")
+    folder = borrow_home(tmp_path / "home", images=False)
     monkeypatch.setenv(home.HOME_VARIABLE, str(folder))
     yield folder
     monkeypatch.setenv(home.HOME_VARIABLE, str(folder))

@@ -20,7 +20,7 @@ from isthmus.localcluster.state import ClusterState, new_state, read, read_json
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
 from isthmus.toolchain import home
-from tests.clusters import Probes
+from tests.clusters import Probes, borrow_home
 
 pytestmark = pytest.mark.local
 
@@ -256,11 +256,9 @@ def test_two_clusters_side_by_side(fresh_home: Path) -> None:
 def test_two_homes_with_a_cluster_of_the_same_name(
     fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.clusters import borrow_home
-
     first = create("same")
     keep(first, "one")
-    other = borrow_home(tmp_path / "other")
+    other = borrow_home(tmp_path / "other", images=False)
     monkeypatch.setenv(home.HOME_VARIABLE, str(other))
     second = create("same")
     try:
@@ -294,6 +292,39 @@ def test_bad_names_and_versions_change_nothing(fresh_home: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"1\.29"):
         create("old", kubernetes_version="1.29")
     assert not (fresh_home / "clusters").exists() or list((fresh_home / "clusters").iterdir()) == []
+
+
+def test_images_made_after_the_cluster_are_loaded_by_the_next_create(fresh_home: Path, probe_archive: Path) -> None:
+    cluster = create("later")
+    shutil.copy(probe_archive, fresh_home / "images" / "probe.tar")
+    create("later")
+    assert Probes(cluster).run("says", "say", "found") == "found"
+
+
+def test_full_disk_for_the_status_file_ends_nothing(cluster: EmbeddedCluster) -> None:
+    """The supervisor cannot write: as on a full disk. It goes on, restarts what ends, and writes when it can again."""
+    cluster.paths.status.unlink()
+    cluster.paths.status.mkdir()  # nothing can replace a folder by a file
+    state = read(cluster.paths)
+    assert state is not None
+    tree = Tree(state.space)
+    (killed,) = tree.processes("system/coredns")
+    os.kill(killed, signal.SIGKILL)
+    wait.until(lambda: tree.processes("system/coredns") - {killed}, seconds=30, what="coredns to run again")
+    cluster.paths.status.rmdir()
+    wait.until(lambda: cluster.status().phase == "running", seconds=30, what="the status to be written")
+
+
+@pytest.mark.slow
+def test_process_that_hangs_is_shown_as_not_ready(embedded_cluster: EmbeddedCluster) -> None:
+    pid = pid_of(embedded_cluster, "coredns")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait.until(lambda: embedded_cluster.status().phase != "running", seconds=40, what="the status to say so")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait.until(lambda: embedded_cluster.status().phase == "running", seconds=40, what="coredns to answer again")
+    assert pid_of(embedded_cluster, "coredns") == pid
 
 
 def test_cards_appear_where_they_are_asked_for(cluster: EmbeddedCluster, probe_archive: Path) -> None:

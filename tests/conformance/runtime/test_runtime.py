@@ -27,7 +27,7 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     except Refused as refusal:
         pytest.skip(refusal.message)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(home.HOME_VARIABLE, str(borrow_home(tmp_path_factory.mktemp("conform") / "home")))
+        patch.setenv(home.HOME_VARIABLE, str(borrow_home(tmp_path_factory.mktemp("conform") / "home", images=False)))
         yield chosen
 
 
