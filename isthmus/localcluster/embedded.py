@@ -127,15 +127,7 @@ class EmbeddedCluster:
         witness = space.inhabitant(state, self.paths)
         if witness is None:
             raise NotReady("the cluster does not run", subject=f"local cluster {self.name}", remedy="start it")
-        inside = [
-            "nsenter",
-            f"--mount=/proc/{witness}/ns/mnt",
-            "--",
-            str(home.tool("ctr")),
-            "--address",
-            "/run/containerd/containerd.sock",
-        ]
-        images.import_archive(archive.absolute(), inside, log=self.paths.log("images"))
+        images.import_archive(archive.absolute(), images.ctr_inside(witness), log=self.paths.log("images"))
 
     def logs(self, component: str) -> Path:
         path = self.paths.log(component)
@@ -313,6 +305,8 @@ class EmbeddedCluster:
 
     @contextmanager
     def _lock(self, doing: str) -> Iterator[Callable[[], None]]:
+        if doing not in {"create", "delete"}:
+            self._state()  # before a lock file is made for what does not exist
         what = f"local cluster {self.name}"
         with locks.exclusive(
             home.clusters() / f".{self.name}.lock", what=what, doing=doing, seconds=LOCK_SECONDS

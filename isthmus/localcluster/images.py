@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.localcluster.locks import exclusive
-from isthmus.localcluster.network import SHARED
 from isthmus.localcluster.state import read_json, write_json
 from isthmus.specs.errors import NotFound, NotReady
 from isthmus.toolchain import home
@@ -41,6 +40,10 @@ LOCK_SECONDS = 900.0
 """How long to wait for another process that is unpacking images."""
 
 IMPORT_SECONDS = 600.0
+STORE_START_SECONDS = 60.0
+SOCKET = "/run/containerd/containerd.sock"
+"""containerd's address, inside the mount namespace of the containerd in question."""
+
 Stamp = list[int]
 USER = 65535
 """Numeric user of the pause image, as upstream's."""
@@ -107,6 +110,11 @@ def import_archive(archive: Path, ctr: list[str], *, log: Path) -> None:
         raise NotReady(
             f"{archive.name}: {' '.join(words) or done.returncode}", subject=str(archive), remedy=f"see {log}"
         )
+
+
+def ctr_inside(pid: int) -> list[str]:
+    """The `ctr` command that reaches the containerd in a process's mount namespace."""
+    return ["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--", str(home.tool("ctr")), "--address", SOCKET]
 
 
 def write_archive(path: Path, reference: str, files: dict[str, bytes], config: dict[str, Any]) -> None:
@@ -233,66 +241,59 @@ def _import_all(missing: list[Path], index: dict[str, Stamp]) -> list[str]:
 def _private_containerd() -> Iterator[list[str]]:
     """A containerd over the store, for as long as the context; yields the `ctr` command that reaches it.
 
-    It lives in a mount namespace of its own, so its temporary mounts end with it, and dies with us: the store's files
-    are safe against that (containerd's databases are transactional), and a half-imported image is imported again.
+    It lives in a mount namespace of its own with a /run of its own, so its mounts and sockets end with it, and it dies
+    with us: the store's files are safe against that (containerd's databases are transactional), and a half-imported
+    image is imported again.
     """
-    SHARED.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=SHARED, prefix="import-") as folder:
-        config, socket = Path(folder) / "containerd.toml", Path(folder) / "containerd.sock"
-        config.write_text(_store_config(Path(folder), socket), encoding="utf-8")
-        command = [
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            "unshare",
-            "--mount",
-            str(home.tool("containerd")),
-            "--config",
-            str(config),
-        ]
-        with (store() / "containerd.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            _await_socket(process, socket)
-            yield [str(home.tool("ctr")), "--address", str(socket)]
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    config = store() / "containerd.toml"
+    config.write_text(_store_config(), encoding="utf-8")
+    inside = 'mount -t tmpfs tmpfs /run && exec "$@"'
+    daemon = [str(home.tool("containerd")), "--config", str(config)]
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", inside, "sh", *daemon]
+    with (store() / "containerd.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
-        SHARED.rmdir()
-    except OSError:
-        pass
+        _await_socket(process)
+        yield ctr_inside(process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def _store_config(folder: Path, socket: Path) -> str:
+def _store_config() -> str:
     disabled = [
         "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
         "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri", "io.containerd.podsandbox.controller.v1.podsandbox",
     ]  # fmt: skip
     return f"""\
 version = 3
-root = "{store()}/root"
-state = "{folder}/state"
+root = "{store().resolve()}/root"
+state = "/run/containerd"
 disabled_plugins = {json.dumps(disabled)}
 [grpc]
-  address = "{socket}"
+  address = "{SOCKET}"
 """
 
 
-def _await_socket(process: subprocess.Popen[bytes], socket: Path) -> None:
-    end = time.monotonic() + 20
-    while not socket.exists():
-        if process.poll() is not None or time.monotonic() > end:
-            raise NotReady(
-                "containerd did not start over the image store",
-                subject="images",
-                remedy=f"see {store()}/containerd.log",
-            )
+def _await_socket(process: subprocess.Popen[bytes]) -> None:
+    """Wait until containerd listens, looking through its own eyes: the host's /run is another one."""
+    socket = Path(f"/proc/{process.pid}/root{SOCKET}")
+    mine = Path("/proc/self/ns/mnt").readlink()
+    end = time.monotonic() + STORE_START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            if Path(f"/proc/{process.pid}/ns/mnt").readlink() != mine and socket.exists():
+                return
+        except OSError:
+            pass
         time.sleep(0.02)
+    raise NotReady(
+        "containerd did not start over the image store", subject="images", remedy=f"see {store()}/containerd.log"
+    )
 
 
 SHARED_PARTS = ("io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots")

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ LOCK_SECONDS = 30.0
 
 NETNS = Path("/run/netns")
 SHARED = Path("/run/isthmus")
-"""What this machine's clusters share, removed with the last of them: shared.json, short-lived sockets."""
+"""shared.json: what was changed on this machine for all its clusters, put back with the last of them."""
 
 MOUNT_POINTS = tuple(
     Path(path)
@@ -42,11 +42,11 @@ the sixth cluster's kubelet ends with "inotify_init: too many open files" (tried
 
 
 @contextmanager
-def machine_lock(doing: str) -> Iterator[None]:
-    """Hold the lock on what all clusters of this machine share."""
+def machine_lock(doing: str) -> Iterator[Callable[[], None]]:
+    """Hold the lock on what all clusters of this machine share; yields a function that removes its file."""
     LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(LOCK, what="the machine's cluster networks", doing=doing, seconds=LOCK_SECONDS):
-        yield
+    with exclusive(LOCK, what="the machine's cluster networks", doing=doing, seconds=LOCK_SECONDS) as remove_lock:
+        yield remove_lock
 
 
 def namespace(state: ClusterState) -> Path:
@@ -76,11 +76,12 @@ def ensure(state: ClusterState) -> bool:
 
 def remove(state: ClusterState) -> None:
     """Remove a cluster's network, and what was shared if it was the last. Idempotent."""
-    with machine_lock("remove a network"):
+    with machine_lock("remove a network") as remove_lock:
         _unmake(state)
         run("nft", "delete", "table", "ip", state.space, check=False)
         if not _clusters_left():
             _remove_shared()
+            remove_lock()
 
 
 def run(*command: str, check: bool = True, input_text: str | None = None) -> str:
