@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.localcluster.runtime import ClusterStatus, LocalClusterConfig
+from isthmus.simulation import admission
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import NotFound
 
@@ -117,6 +118,16 @@ class FileBackend:
     def apply(self, cluster: FileCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
         names = [f"{item['kind']}/{item['metadata']['name']}" for item in manifests]
         cluster.change(objects=sorted({*cluster.document["objects"], *names}))
+
+    def admit(self, cluster: FileCluster) -> None:
+        self.apply(cluster, admission.manifests())
+
+    def delete(self, cluster: FileCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
+        gone = {f"{item['kind']}/{item['metadata']['name']}" for item in manifests}
+        cluster.change(objects=sorted(set(cluster.document["objects"]) - gone))
+
+    def load_disk_driver(self, cluster: FileCluster) -> None:
+        cluster.change(disk_driver=True)
 
     def simulated_nodes(self, cluster: FileCluster) -> dict[str, dict[str, Any]]:
         return dict(cluster.document["nodes"])

@@ -3,8 +3,7 @@
 MutatingAdmissionPolicies (admissionregistration.k8s.io/v1, on by default since Kubernetes 1.36) in the API server:
 pods labelled isthmus.dev/execution=simulated may and must go to simulated nodes; all other pods stay on the local node,
 with CPU and memory requests capped so that a job sized for real machines fits this one. Pods of DaemonSets are left
-alone. Storage classes of the cloud's disk drivers are served by the local provisioner. Changes are JSON patches,
-because tolerations and node selectors are atomic lists and maps that an apply patch would replace. Pure.
+alone. Changes are JSON patches, because tolerations and node selectors are atomic lists and maps that an apply patch would replace. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from isthmus.specs.labels import (
     EXECUTION,
     EXECUTION_SIMULATED,
     LOCAL_NODE,
-    MANAGED_BY,
-    OWNER,
     SIMULATED_NODE,
     SIMULATED_TAINT,
 )
@@ -29,7 +26,6 @@ PODS_ON_THIS_MACHINE = 32
 """Containers that fit the local node at the cap, whatever they ask for."""
 SMALLEST_CPU_MILLIS = 10
 SMALLEST_MEMORY_MIB = 16
-DISK_DRIVERS = ("ebs.csi.aws.com", "pd.csi.storage.gke.io")
 LOCAL_PROVISIONER = "rancher.io/local-path"
 """The provisioner that every local cluster runs (isthmus/localcluster/objects.py)."""
 
@@ -43,14 +39,6 @@ def manifests(cpus: int | None = None, memory_mib: int | None = None) -> list[Ob
     cpu = max(SMALLEST_CPU_MILLIS, (cpus or os.cpu_count() or 1) * 1000 // PODS_ON_THIS_MACHINE)
     memory = max(SMALLEST_MEMORY_MIB, (memory_mib or _memory_mib()) // PODS_ON_THIS_MACHINE)
     pods = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
-    classes = [
-        {
-            "apiGroups": ["storage.k8s.io"],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": ["storageclasses"],
-        }
-    ]
     return [
         *_policy("isthmus-simulated-pods", pods, [_NOT_DAEMON, _SIMULATED], [_TOLERATE, _SELECT_SIMULATED]),
         *_policy(
@@ -60,8 +48,34 @@ def manifests(cpus: int | None = None, memory_mib: int | None = None) -> list[Ob
             [_caps("cpu", f"{cpu}m"), _caps("memory", f"{memory}Mi")],
         ),
         *_policy("isthmus-stay-local", pods, [_NOT_DAEMON, _EXECUTED, _TOLERATES_ALL], [_SELECT_LOCAL]),
-        *_policy("isthmus-disk-drivers", classes, [_CLOUD_DISK], [_LOCAL_DISK]),
     ]
+
+
+def probes() -> list[Object]:
+    """Pods for a dry run that tells whether the policies act: an API server takes a moment to load them."""
+    return [_probe("isthmus-probe-simulated", {EXECUTION: EXECUTION_SIMULATED}), _probe("isthmus-probe-executed", {})]
+
+
+def acted_on(probe: Object) -> bool:
+    """Whether every policy has acted on what a dry run made of a probe."""
+    if (probe["metadata"].get("labels") or {}).get(EXECUTION) == EXECUTION_SIMULATED:
+        return SIMULATED_NODE in (probe["spec"].get("nodeSelector") or {})
+    asked = probe["spec"]["containers"][0]["resources"]["requests"]
+    return asked != _PROBE_REQUESTS and LOCAL_NODE in (probe["spec"].get("nodeSelector") or {})
+
+
+_PROBE_REQUESTS = {"cpu": "1k", "memory": "1Pi"}
+
+
+def _probe(name: str, labels: dict[str, str]) -> Object:
+    container = {"name": "probe", "image": "none", "resources": {"requests": dict(_PROBE_REQUESTS)}}
+    tolerations = [] if labels else [{"operator": "Exists"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"containers": [container], "tolerations": tolerations},
+    }
 
 
 _NOT_DAEMON = (
@@ -77,7 +91,6 @@ _TOLERATES_ALL = (
     "tolerates-everything",
     "has(object.spec.tolerations) && object.spec.tolerations.exists(t, t.?key.orValue('') == '')",
 )
-_CLOUD_DISK = ("disk-of-a-cloud", f"object.provisioner in [{', '.join(repr(name) for name in DISK_DRIVERS)}]")
 
 _TOLERATE = f"""
 (has(object.spec.tolerations) ? [] : [JSONPatch{{op: "add", path: "/spec/tolerations", value: []}}]) + [
@@ -96,8 +109,6 @@ def _select(label: str) -> str:
 
 _SELECT_SIMULATED, _SELECT_LOCAL = _select(SIMULATED_NODE), _select(LOCAL_NODE)
 
-_LOCAL_DISK = f'[JSONPatch{{op: "replace", path: "/provisioner", value: "{LOCAL_PROVISIONER}"}}]'
-
 
 def _caps(resource: str, most: str) -> str:
     """Patches that lower every container's request of a resource to `most`; limits stay as they are."""
@@ -114,11 +125,10 @@ object.spec.?{group}.orValue([]).transformList(i, c,
 
 
 def _policy(name: str, rules: list[Object], conditions: list[tuple[str, str]], patches: list[str]) -> list[Object]:
-    labels = {MANAGED_BY: OWNER}
     policy = {
         "apiVersion": API,
         "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Fail",
             "reinvocationPolicy": "Never",
@@ -130,7 +140,7 @@ def _policy(name: str, rules: list[Object], conditions: list[tuple[str, str]], p
     binding = {
         "apiVersion": API,
         "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name},
         "spec": {"policyName": name},
     }
     return [policy, binding]

@@ -33,7 +33,7 @@ _COMMON = """## Both clouds
 | permissions are not evaluated: the account's owner may do everything | assumed | |
 | pods run on the local node unless labelled isthmus.dev/execution=simulated; their CPU and memory requests are capped to this machine | assumed | |
 | a Pod made by itself cannot be applied a second time: what admission set on it differs from its manifest (pods of controllers are never applied again) | assumed | |
-| storage classes of the clouds' disk drivers are served by the local provisioner | assumed | |
+| disks are folders of the local node, whatever their class says | assumed | |
 """
 
 

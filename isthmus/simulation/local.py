@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from isthmus.simulation import admission
 from isthmus.simulation.names import local_name
+from isthmus.specs.errors import IsthmusError
+
+ADMISSION_SECONDS = 120.0
+"""It takes about a second; the rest is for a machine under load."""
 
 __all__ = ["Backend", "backend", "local_name", "use"]
 
@@ -27,6 +32,18 @@ class Backend(Protocol):
 
     def apply(self, cluster: LocalCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Bring objects to these manifests (server-side apply)."""
+        ...
+
+    def admit(self, cluster: LocalCluster) -> None:
+        """Put the policies of admission.py into a cluster; returns when they act."""
+        ...
+
+    def delete(self, cluster: LocalCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
+        """Delete the objects of these manifests; those that are gone are no error."""
+        ...
+
+    def load_disk_driver(self, cluster: LocalCluster) -> None:
+        """Bring the image of disks.py into the cluster."""
         ...
 
     def simulated_nodes(self, cluster: LocalCluster) -> dict[str, dict[str, Any]]:
@@ -54,6 +71,39 @@ class _Real:
         client = self._client(cluster)
         for manifest in manifests:
             client.apply(manifest)
+
+    def admit(self, cluster: LocalCluster) -> None:
+        from isthmus.kube import wait
+
+        self.apply(cluster, admission.manifests())
+        client = self._client(cluster)
+        answers: list[str] = []
+
+        def act() -> bool:
+            try:
+                return all(admission.acted_on(client.apply(probe, dry_run=True)) for probe in admission.probes())
+            except IsthmusError as error:  # the namespace's service account is made a moment after the namespace
+                answers.append(error.message)
+                return False
+
+        wait.until(
+            act,
+            seconds=ADMISSION_SECONDS,
+            what="the admission policies to act",
+            why=lambda: answers[-1] if answers else "",
+            subject=f"local cluster {cluster.name}",
+        )
+
+    def delete(self, cluster: LocalCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
+        client = self._client(cluster)
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            client.delete(manifest["apiVersion"], manifest["kind"], metadata["name"], metadata.get("namespace"))
+
+    def load_disk_driver(self, cluster: LocalCluster) -> None:
+        from isthmus.simulation import disks
+
+        cluster.load_image(disks.archive())
 
     def simulated_nodes(self, cluster: LocalCluster) -> dict[str, dict[str, Any]]:
         from isthmus.localcluster import kwok

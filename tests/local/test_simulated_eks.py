@@ -25,6 +25,17 @@ pytestmark = pytest.mark.local
 ACCOUNT, REGION, NAME = "aws-real", "us-east-1", "training"
 
 
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "gp3"},
+    "provisioner": "ebs.csi.aws.com",
+    "parameters": {"type": "gp3", "encrypted": "true"},
+    "volumeBindingMode": "WaitForFirstConsumer",
+    "allowVolumeExpansion": True,
+}
+
+
 class RealAws(Aws):
     """The account of the unit tests over the machine's own local clusters."""
 
@@ -143,15 +154,33 @@ def test_pods_of_daemon_sets_are_left_alone(aws: RealAws, kube: Cluster) -> None
     assert created["spec"].get("nodeSelector") is None
 
 
-def test_disks_of_the_cloud_are_served_here(aws: RealAws, kube: Cluster) -> None:
-    manifest = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "gp3"},
-        "provisioner": "ebs.csi.aws.com",
-    }
+def test_the_disk_driver_serves_the_program_s_own_class(aws: RealAws, kube: Cluster) -> None:
+    """A StorageClass stays as it was written (an engine that reads it back sees no change), and its claims get disks."""
+    addon = aws.make("aws:eks/addon:Addon", "disks", clusterName=NAME, addonName="aws-ebs-csi-driver")
+    assert addon.state == "ready"
     for _ in range(2):
-        assert kube.apply(manifest)["provisioner"] == "rancher.io/local-path"
+        assert kube.apply(CLASS)["provisioner"] == "ebs.csi.aws.com"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "disk", "namespace": "default"},
+        "spec": {
+            "storageClassName": "gp3",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    kube.apply(claim)
+    volume = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
+    kube.apply(pod("writer", volumes=[volume]))
+
+    def bound() -> bool:
+        return bool(kube.get("v1", "PersistentVolumeClaim", "disk", "default")["status"]["phase"] == "Bound")
+
+    wait.until(bound, seconds=90, what="the claim to be bound")
+    kube.delete("v1", "Pod", "writer", "default")
+    kube.delete("v1", "PersistentVolumeClaim", "disk", "default")
+    wait.until(lambda: not kube.list("v1", "PersistentVolume"), seconds=90, what="the disk to be deleted")
 
 
 def test_a07_credentials_are_short_lived_and_let_the_caller_in(aws: RealAws) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 
-from isthmus.simulation import admission, clock, local, nodes
+from isthmus.simulation import clock, local, nodes
 from isthmus.simulation.account import READY, Row, key_of
 from isthmus.simulation.aws import iam, network, security_groups, storage
 from isthmus.simulation.aws.base import (
@@ -87,7 +87,7 @@ def _check_control_plane_zones(call: Call, zones: list[str]) -> None:
 
 def _create_cluster(call: Call) -> Properties:
     cluster = nodes.reconcile(call.account, local_cluster_name(call), lambda: pools(call.account, call.key))
-    local.backend().apply(cluster, admission.manifests())
+    local.backend().admit(cluster)
     group = _cluster_security_group(call)
     vpc = call.find(network.SUBNET.token, call.inputs["vpcConfig"]["subnetIds"][0])
     settings = call.inputs["vpcConfig"]

@@ -1,6 +1,7 @@
 """EKS add-ons, and who may come in: access entries, access policies, pod identities.
 
-Add-ons are recorded, not installed: what they do on a real cluster (DNS, network, disks) the local cluster does itself.
+Add-ons are recorded, not installed: what they do on a real cluster (DNS, network) the local cluster does itself. The one
+exception is aws-ebs-csi-driver, which puts something into the cluster that serves its disks (disks.py).
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from isthmus.simulation import clock
+from isthmus.localcluster.runtime import LocalCluster
+from isthmus.simulation import clock, disks, local
 from isthmus.simulation.aws import iam
 from isthmus.simulation.aws.base import (
     ARN,
@@ -34,6 +36,8 @@ from isthmus.simulation.resource import (
     Ref,
     ResourceType,
 )
+from isthmus.simulation.values import Properties
+from isthmus.specs.errors import NotFound, NotReady
 
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 ACCESS_POLICIES = tuple(
@@ -75,6 +79,38 @@ def _in_cluster(noun: str, missing_text: str, exists_text: str) -> dict[str, Any
     }
 
 
+DISK_DRIVER, DISK_ADDON, DISK_CONTROLLER = "ebs.csi.aws.com", "aws-ebs-csi-driver", "ebs-csi-controller"
+
+
+def _create_addon(call: Call) -> Properties:
+    if call.inputs["addonName"] == DISK_ADDON:
+        backend, cluster = local.backend(), _local_cluster(call)
+        backend.load_disk_driver(cluster)
+        backend.apply(cluster, disks.manifests(DISK_DRIVER, DISK_CONTROLLER))
+    return common(
+        call,
+        arn=arn(call, "eks", f"addon/{call.id.replace(':', '/')}/{digits(call.key)[:8]}"),
+        addonVersion=call.inputs.get("addonVersion") or _addon_version(call.inputs["addonName"]),
+        configurationValues=call.inputs.get("configurationValues", ""),
+        createdAt=clock.now(call.account),
+        modifiedAt=clock.now(call.account),
+    )
+
+
+def _delete_addon(call: Call) -> None:
+    if call.inputs["addonName"] != DISK_ADDON or call.inputs.get("preserve"):
+        return
+    try:
+        local.backend().delete(_local_cluster(call), disks.manifests(DISK_DRIVER, DISK_CONTROLLER))
+    except (NotFound, NotReady):
+        pass  # a cluster that is gone or does not answer takes its objects with it; EKS deletes the add-on all the same
+
+
+def _local_cluster(call: Call) -> LocalCluster:
+    name = local.local_name(call.account.name, call.region, call.inputs["clusterName"])
+    return local.backend().runtime().get(name)
+
+
 ADDON = ResourceType(
     token="aws:eks/addon:Addon",
     properties=(
@@ -99,14 +135,8 @@ ADDON = ResourceType(
         Property("modifiedAt", computed=True, volatile=True),
     ),
     make_id=lambda call: f"{call.inputs['clusterName']}:{call.inputs['addonName']}",
-    create=lambda call: common(
-        call,
-        arn=arn(call, "eks", f"addon/{call.id.replace(':', '/')}/{digits(call.key)[:8]}"),
-        addonVersion=call.inputs.get("addonVersion") or _addon_version(call.inputs["addonName"]),
-        configurationValues=call.inputs.get("configurationValues", ""),
-        createdAt=clock.now(call.account),
-        modifiedAt=clock.now(call.account),
-    ),
+    create=_create_addon,
+    delete=_delete_addon,
     update=lambda call: {**updated(call), "modifiedAt": clock.now(call.account)},
     validate=_validate_addon,
     name=lambda inputs: f"{inputs.get('clusterName')}:{inputs.get('addonName')}",
@@ -117,7 +147,12 @@ ADDON = ResourceType(
     ),
     create_seconds=(20.0, 60.0),
     behaviours=(
-        Behaviour("recorded only: the local cluster brings DNS, network and disks itself", "assumed"),
+        Behaviour(
+            "recorded only, except aws-ebs-csi-driver: the local cluster brings DNS and network itself", "assumed"
+        ),
+        Behaviour(
+            "aws-ebs-csi-driver serves ebs.csi.aws.com by folders of the local node; without it claims wait", "assumed"
+        ),
         Behaviour(f"names understood: {', '.join(ADDONS)}", "documented", "EKS user guide, AWS add-ons"),
         Behaviour("default versions are made up", "assumed"),
     ),

@@ -12,7 +12,7 @@ import ipaddress
 
 from isthmus import catalog
 from isthmus.localcluster.runtime import KUBERNETES_MINOR
-from isthmus.simulation import admission, local, nodes
+from isthmus.simulation import local, nodes
 from isthmus.simulation.account import Account
 from isthmus.simulation.gcp import pools, system
 from isthmus.simulation.gcp.base import (
@@ -116,7 +116,8 @@ def _create_cluster(call: Call) -> Properties:
     cluster = nodes.reconcile(
         call.account, name, lambda: pools.of_cluster(call.account, call.id, call.inputs["name"], location(call))
     )
-    local.backend().apply(cluster, [*admission.manifests(), *system.storage_classes()])
+    local.backend().admit(cluster)
+    local.backend().apply(cluster, system.storage_classes())
     return {
         **_cluster_outputs(call),
         "endpoint": cluster.endpoint.removeprefix("https://"),

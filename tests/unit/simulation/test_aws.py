@@ -236,6 +236,18 @@ def test_a_cluster_with_deletion_protection_stays(aws: Aws) -> None:
     assert aws.backend.list() == []
 
 
+def test_the_disk_driver_is_an_add_on(aws: Aws) -> None:
+    aws.cluster()
+    made = aws.make("aws:eks/addon:Addon", "disks", clusterName="training", addonName="aws-ebs-csi-driver")
+    document = aws.local_cluster().document
+    assert document["disk_driver"] and "Deployment/ebs-csi-controller" in document["objects"]
+    aws.delete(made)
+    assert "Deployment/ebs-csi-controller" not in aws.local_cluster().document["objects"]
+    again = aws.make("aws:eks/addon:Addon", "disks", clusterName="training", addonName="aws-ebs-csi-driver")
+    aws.local_cluster().delete()
+    aws.delete(again)  # a cluster that is gone keeps nothing
+
+
 def test_launch_template_versions(aws: Aws) -> None:
     row = aws.make(TEMPLATE, "lt", namePrefix="lt-", updateDefaultVersion=True)
     assert (row.outputs["latestVersion"], row.outputs["defaultVersion"]) == (1, 1)

@@ -108,7 +108,7 @@ def test_every_policy_is_bound_and_about_creations() -> None:
     assert bound == set(policies())
     for name, spec in policies().items():
         (rule,) = spec["matchConstraints"]["resourceRules"]
-        assert rule["operations"] == (["CREATE", "UPDATE"] if name == "isthmus-disk-drivers" else ["CREATE"])
+        assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"]), name
         assert spec["failurePolicy"] == "Fail"
 
 
@@ -117,3 +117,13 @@ def test_requests_are_capped_to_a_share_of_this_machine() -> None:
     assert '"62m"' in text and '"768Mi"' in text
     small = str(admission.manifests(cpus=1, memory_mib=64))
     assert '"31m"' in small and '"16Mi"' in small
+
+
+def test_probes_tell_whether_the_policies_act() -> None:
+    simulated, executed = admission.probes()
+    assert not admission.acted_on(simulated) and not admission.acted_on(executed)
+    simulated["spec"]["nodeSelector"] = {"isthmus.dev/simulated-node": "true"}
+    executed["spec"]["nodeSelector"] = {"isthmus.dev/local-node": "true"}
+    assert admission.acted_on(simulated) and not admission.acted_on(executed)
+    executed["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "62m", "memory": "768Mi"}
+    assert admission.acted_on(executed)
