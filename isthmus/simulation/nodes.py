@@ -3,7 +3,7 @@
 One local node stands for one node of the system pool and one of the first GPU pool: it carries both pools' labels (the
 GPU pool's where both set one), no taint, and the GPU pool's cards. All other nodes that the pools ask for are simulated
 ones with the machine's shape, labels, taints and allocatable. What should be there is computed from the account each
-time, under a lock per cluster, and only what differs is changed: a kill -9 in the middle costs a second call.
+time, under a lock per account, and only what differs is changed: a kill -9 in the middle costs a second call.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[
 
     Args:
         cluster_name: the local cluster's name (local.local_name).
-        pools: reads the cluster's pools from the account; called under the cluster's lock.
+        pools: reads the cluster's pools from the account; called under the account's lock.
     """
-    with _lock(account, cluster_name):
+    with _lock(account):
         wanted = desired(tuple(pools()))
         backend = local.backend()
         config = LocalClusterConfig(node_labels=dict(wanted.local_labels), cards=wanted.cards)
@@ -157,10 +157,9 @@ def _taint(taint: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 @contextmanager
-def _lock(account: Account, cluster_name: str) -> Iterator[None]:
-    """One reconcile of a cluster at a time, also between processes. The kernel drops the lock of a killed one."""
-    path = account.path.with_name(f"{account.path.stem}.{cluster_name}.lock")
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+def _lock(account: Account) -> Iterator[None]:
+    """One reconcile of an account at a time, also between processes. The kernel drops the lock of a killed one."""
+    handle = os.open(account.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
