@@ -5,7 +5,6 @@ starts (network, certificates, images, driver root), starts it, and waits until 
 supervisor's business. Linux and root only.
 """
 
-import json
 import os
 import re
 import shutil
@@ -17,10 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isthmus.localcluster import components, images, linux, locks, network, pki, processes, space, supervisor
+from isthmus.localcluster import components, images, linux, locks, network, pki, processes, space, supervisor, usable
 from isthmus.localcluster.cgroups import Tree
 from isthmus.localcluster.configs import CNI_FOLDERS
-from isthmus.localcluster.rest import RequestFailed, Rest
 from isthmus.localcluster.runtime import (
     KUBERNETES_MINOR,
     ClusterStatus,
@@ -29,7 +27,7 @@ from isthmus.localcluster.runtime import (
     Phase,
     ProcessStatus,
 )
-from isthmus.localcluster.state import API_PORT, ClusterState, Paths, new_state, read, read_json, write, write_json
+from isthmus.localcluster.state import ClusterState, Paths, new_state, read, read_json, write, write_json
 from isthmus.specs.cluster import NAME_PATTERN, GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady, Refused
 from isthmus.toolchain import home
@@ -209,10 +207,10 @@ class EmbeddedCluster:
         while time.monotonic() < end:
             document = read_json(self.paths.status)
             if document is None and time.monotonic() > grace and not locks.held(self.paths.supervisor_lock):
-                problem = f"its supervisor ended: {_last_line(self.paths.log('supervisor'))}"
+                problem = f"its supervisor ended: {usable.last_line(self.paths.log('supervisor'))}"
                 break
             if document is not None:
-                problem = self._problem(state, document)
+                problem = usable.problem(state, self.paths, document)
                 if not problem:
                     return
                 if "given up" in problem:
@@ -222,32 +220,6 @@ class EmbeddedCluster:
         raise NotReady(
             f"the cluster did not become usable: {problem}", subject=f"local cluster {self.name}", remedy=remedy
         )
-
-    def _problem(self, state: ClusterState, document: dict[str, Any]) -> str:
-        """What keeps the cluster from being usable, the first cause first; "" when nothing does."""
-        for entry in document["processes"]:
-            if not entry["ready"] and entry["name"] in {"etcd", "containerd", "kube-apiserver", "kubelet"}:
-                return self._words(entry)
-        if not document["objects"]["ready"]:
-            return document["objects"]["message"] or "its own roles are not in the API server yet"
-        try:
-            with Rest(state.address, API_PORT, self.paths.pki, pki.ADMIN) as rest:
-                problem = _node_problem(rest, state)
-                if problem:
-                    return problem
-                _write_and_read_back(rest)
-        except RequestFailed as error:
-            return str(error)
-        return next((self._words(entry) for entry in document["processes"] if not entry["ready"]), "")
-
-    def _words(self, entry: dict[str, Any]) -> str:
-        if entry["message"]:
-            return f"{entry['name']}: {entry['message']}: {_last_line(self.paths.log(entry['name']))}"
-        if entry["pid"] is not None:
-            return f"{entry['name']} is not ready yet"
-        if entry["last_exit"] is None:
-            return f"{entry['name']} was not started yet"
-        return f"{entry['name']} ended with code {entry['last_exit']}: {_last_line(self.paths.log(entry['name']))}"
 
     def _write_driver(self, cards: GpuCards | None) -> None:
         if cards is None and not self.paths.driver.exists():
@@ -392,49 +364,6 @@ def _process(entry: dict[str, Any]) -> ProcessStatus:
         entry["name"], running, running and entry["ready"], pid if running else None, entry["restarts"], entry["last_exit"],
         entry["since"], entry["message"],
     )  # fmt: skip
-
-
-def _node_problem(rest: Rest, state: ClusterState) -> str:
-    """Label the node; what keeps pods from being made and scheduled there, or ""."""
-    path = f"/api/v1/nodes/{state.node}"
-    node = json.loads(rest.text("GET", path))
-    conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", ())}
-    ready = conditions.get("Ready", {})
-    if ready.get("status") != "True":
-        return f"the node is not ready: {ready.get('message', 'it has not reported yet')}"
-    if state.node_labels.items() - node["metadata"]["labels"].items():
-        change = {"metadata": {"labels": state.node_labels}}
-        rest.text("PATCH", path, change, "application/merge-patch+json")
-    taints = [
-        taint["key"] for taint in node["spec"].get("taints", ()) if taint["key"].startswith("node.kubernetes.io/")
-    ]
-    if taints:
-        return f"the node still has the taint {taints[0]}"
-    rest.text("GET", "/api/v1/namespaces/default/serviceaccounts/default")  # pods cannot be made before it is there
-    return ""
-
-
-def _write_and_read_back(rest: Rest) -> None:
-    now = str(time.time())
-    mark = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "isthmus-usable", "namespace": "kube-system"},
-        "data": {"since": now},
-    }
-    rest.apply(mark)
-    found = json.loads(rest.text("GET", "/api/v1/namespaces/kube-system/configmaps/isthmus-usable"))
-    if found["data"]["since"] != now:
-        raise RequestFailed("an object that was written reads back as another")
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return f"see {path}"
-    told = [line for line in lines[-40:] if re.match(r"[EF]\d{4} |Error:", line)]  # what klog calls an error, or cobra
-    return (told or lines or [f"see {path}"])[-1][:400]
 
 
 def _remove_folder(paths: Paths) -> None:

@@ -22,8 +22,9 @@ PLURALS = {
     "StorageClass": "storageclasses",
     "ConfigMap": "configmaps",
     "FlowSchema": "flowschemas",
+    "Node": "nodes",
 }
-"""The kinds that isthmus/localcluster/objects.py uses."""
+"""The kinds that isthmus/localcluster/objects.py and usable.py use."""
 
 
 class RequestFailed(Exception):
@@ -66,11 +67,15 @@ class Rest:
             raise RequestFailed(f"{method} {path}: {response.status} {_words(text)}")
         return text
 
-    def apply(self, manifest: dict[str, Any]) -> None:
-        """Server-side apply of an object of one of the kinds in PLURALS."""
+    def apply(self, manifest: dict[str, Any], *, manager: str = "isthmus") -> None:
+        """Server-side apply of an object of one of the kinds in PLURALS.
+
+        Args:
+            manager: the field manager; what an earlier apply of the same manager set and this one does not is removed.
+        """
         self.text(
             "PATCH",
-            f"{object_path(manifest)}?fieldManager=isthmus&force=true",
+            f"{object_path(manifest)}?fieldManager={manager}&force=true",
             manifest,
             "application/apply-patch+yaml",
         )

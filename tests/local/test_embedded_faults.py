@@ -283,6 +283,9 @@ def test_create_again_changes_labels_of_the_running_node(embedded_cluster: Embed
     again = create(embedded_cluster.name, node_labels={"isthmus.dev/pool": "system"})
     node = Cluster(again.kubeconfig()).get("v1", "Node", again.local_node())
     assert node["metadata"]["labels"]["isthmus.dev/pool"] == "system" and supervisor_pid(again) == pid
+    create(embedded_cluster.name, node_labels={"other": "label"})
+    labels = Cluster(again.kubeconfig()).get("v1", "Node", again.local_node())["metadata"]["labels"]
+    assert labels["other"] == "label" and "isthmus.dev/pool" not in labels and labels["kubernetes.io/os"] == "linux"
 
 
 def test_bad_names_and_versions_change_nothing(fresh_home: Path) -> None:
