@@ -35,7 +35,7 @@ def cancel(cluster: Cluster, store: Store, run: Run, *, delete_volumes: bool = F
         )
     cluster.delete("kubeflow.org/v1", run.spec.kind, run.job, run.namespace, propagation="Foreground")
     wait.until(
-        lambda: not cluster.list("v1", "Pod", run.namespace, selector={labels.RUN: run.id}),
+        lambda: not cluster.list("v1", "Pod", run.namespace, selector=run.selector),
         seconds=GONE_SECONDS,
         what=f"the pods of run {run.id} to end",
         subject=f"run {run.id}",
@@ -59,5 +59,5 @@ def claims(cluster: Cluster, run: Run) -> list[str]:
 def _running(cluster: Cluster, run: Run) -> bool:
     return any(
         (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
-        for pod in cluster.list("v1", "Pod", run.namespace, selector={labels.RUN: run.id})
+        for pod in cluster.list("v1", "Pod", run.namespace, selector=run.selector)
     )

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from isthmus.kube.client import Cluster, Object
 from isthmus.runs.model import Run
 from isthmus.runs.observe import CONTAINER, container_status, job_state, role_and_rank
-from isthmus.specs import labels
 from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound
 
 OVERLAP = timedelta(seconds=1)
@@ -126,7 +125,7 @@ def stream(
 
 def pods_of(cluster: Cluster, run: Run) -> list[Object]:
     """The pods of a run, by rank."""
-    pods = cluster.list("v1", "Pod", run.namespace, selector={labels.RUN: run.id})
+    pods = cluster.list("v1", "Pod", run.namespace, selector=run.selector)
     return sorted(pods, key=lambda pod: (role_and_rank(pod)[1], str(pod["metadata"].get("creationTimestamp"))))
 
 

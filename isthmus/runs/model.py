@@ -12,6 +12,10 @@ LONGEST_SECONDS = 7 * 24 * 3600
 """The longest time a run that only schedules may be told to take."""
 
 
+JOB_LABEL = "training.kubeflow.org/job-name"
+"""Label that the operator puts on pods (training-operator v1.9.3, pkg/apis/kubeflow.org/v1/common_types.go)."""
+
+
 class State(StrEnum):
     """Where a run is. Only the last four are final."""
 
@@ -55,6 +59,11 @@ class Run:
     """When the first rank's container first started (its node's clock)."""
     finished: datetime | None = None
     """When the last rank's container ended."""
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels of its pods: the operator's own, since a sample that `up` deployed carries no run's id."""
+        return {JOB_LABEL: self.job}
 
     @property
     def simulated(self) -> bool:

@@ -110,12 +110,22 @@ class Store:
                 )
 
     def begin(
-        self, spec: WorkloadSpec, *, stack: str, namespace: str, simulated_seconds: float | None, owner: str
+        self,
+        spec: WorkloadSpec,
+        *,
+        stack: str,
+        namespace: str,
+        simulated_seconds: float | None,
+        owner: str,
+        job: str | None = None,
+        created: datetime | None = None,
     ) -> Run:
         """Write down a new run in state Submitting, with an id that no other run has.
 
         Args:
             owner: who submits it (see submit.owner), so that a later command can tell whether that one still lives.
+            job: name of a job that is there already; default: made from the workload's name and the id.
+            created: when that job was made; default: now.
         """
         with self._transaction() as database:
             taken = {row["id"] for row in database.execute("SELECT id FROM runs")}
@@ -125,9 +135,9 @@ class Store:
                 spec=spec,
                 stack=stack,
                 namespace=namespace,
-                job=f"{spec.name}-{identity}",
+                job=job or f"{spec.name}-{identity}",
                 state=State.SUBMITTING,
-                created=datetime.now(UTC),
+                created=created or datetime.now(UTC),
                 simulated_seconds=simulated_seconds,
             )
             database.execute(
@@ -163,7 +173,9 @@ class Store:
             NotFound: there is none such; the latest are named.
         """
         with self._transaction() as database:
-            row = database.execute("SELECT * FROM runs WHERE id = ? OR job = ?", (identity, identity)).fetchone()
+            row = database.execute(
+                "SELECT * FROM runs WHERE id = ? OR job = ? ORDER BY created DESC", (identity, identity)
+            ).fetchone()
             latest = [r["id"] for r in database.execute("SELECT id FROM runs ORDER BY created DESC LIMIT 5")]
         if row is None:
             known = f"the latest are {', '.join(latest)}" if latest else "there is no run yet"

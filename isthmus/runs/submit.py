@@ -7,6 +7,7 @@ nothing. So one run is never two jobs.
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from isthmus.kube import wait
@@ -66,6 +67,27 @@ def submit(
     ):
         cluster.apply(manifest)
     return store.record(run, State.PENDING)
+
+
+def adopt(cluster: Cluster, store: Store, spec: WorkloadSpec, *, stack: str) -> Run:
+    """The run of a sample that `up` itself deployed, so that it is followed and its metrics are kept like any other.
+
+    Doing it again gives the same run.
+
+    Raises:
+        NotFound: the stack has no such job.
+    """
+    name, namespace = render.job_name(spec, None), labels.RUNS_NAMESPACE
+    job = cluster.get("kubeflow.org/v1", spec.kind, name, namespace)
+    uid = cluster_uid(cluster)
+    for run in store.runs(stack=stack):
+        if run.job == name and run.cluster_uid == uid:
+            return run
+    made = datetime.fromisoformat(str(job["metadata"]["creationTimestamp"]))
+    run = store.begin(
+        spec, stack=stack, namespace=namespace, simulated_seconds=None, owner=owner(), job=name, created=made
+    )
+    return store.record(store.set_cluster(run, uid), State.PENDING)
 
 
 def check(
@@ -215,7 +237,8 @@ def _take_up(
 ) -> Run | None:
     """The same request whose command was killed between intent and submission, if there is one."""
     for run, its_owner in store.submitting(spec, stack=stack, simulated_seconds=simulated_seconds):
-        if not lives(its_owner) and store.own(run, owner(), instead_of=its_owner):
+        ours = run.job == render.job_name(spec, run.id)  # and not a sample's that somebody was about to follow
+        if ours and not lives(its_owner) and store.own(run, owner(), instead_of=its_owner):
             tell(
                 f"run {run.id} was interrupted while it was being submitted at {run.created:%H:%M:%S}: going on with it"
             )

@@ -73,6 +73,8 @@ def succeeded(snapshot: Snapshot) -> bool:
 def live(snapshot: Snapshot) -> str:
     """What is happening now, in one line."""
     parts = [snapshot.run.state.value]
+    if snapshot.run.simulated:
+        parts.append(f"simulated to take {show_seconds(snapshot.run.simulated_seconds)}")
     for role, phases in counts(snapshot.replicas).items():
         total = sum(phases.values())
         parts.append(f"{role} " + " ".join(f"{count}/{total} {phase}" for phase, count in sorted(phases.items())))

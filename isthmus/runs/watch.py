@@ -17,7 +17,6 @@ from isthmus.runs.model import Metric, Replica, Run, Snapshot, State
 from isthmus.runs.observe import failure, job_state, replica
 from isthmus.runs.store import Store
 from isthmus.runs.submit import cluster_uid
-from isthmus.specs import labels
 from isthmus.specs.errors import NotFound, NotReady
 
 INTERVAL = 1.0
@@ -30,7 +29,7 @@ SETTLE_SECONDS = 20.0
 """After a job's end: how long its pods' last container may take to be reported as ended."""
 
 EXPLAIN_SECONDS = 3.0
-"""At most this often is it asked why pods wait: that takes six lists."""
+"""At most this often is it asked why pods wait: that takes six lists, of all pods and nodes among them."""
 
 
 @dataclass
@@ -45,7 +44,8 @@ class Watcher:
     def __post_init__(self) -> None:
         self._reader = Reader(self.cluster, self.run)
         self._written: dict[str, Replica] = {}
-        self._explained = (float("-inf"), ())  # type: tuple[float, tuple[str, ...]]
+        self._words: tuple[str, ...] = ()
+        self._explain_at = float("-inf")
 
     def look(self) -> tuple[Snapshot, list[Metric]]:
         """One look: the run as it is now, and the metrics that are new since the last look.
@@ -84,11 +84,11 @@ class Watcher:
         return self._snapshot(()), []
 
     def _why(self) -> tuple[str, ...]:
-        at, words = self._explained
-        if self.clock() - at >= EXPLAIN_SECONDS:
-            words = tuple(why_pending(self.cluster, self.run.namespace, {labels.RUN: self.run.id}))
-            self._explained = (self.clock(), words)
-        return words
+        begun = self.clock()
+        if begun >= self._explain_at:
+            self._words = tuple(why_pending(self.cluster, self.run.namespace, self.run.selector))
+            self._explain_at = self.clock() + max(EXPLAIN_SECONDS, 5 * (self.clock() - begun))
+        return self._words
 
     def _snapshot(self, waiting: tuple[str, ...]) -> Snapshot:
         return Snapshot(self.run, tuple(self.store.replicas(self.run)), waiting, self.store.latest(self.run))

@@ -177,6 +177,7 @@ class Harness:
         name = f"{job['metadata']['name']}-{role}-{index}"
         marks = {
             **job["metadata"]["labels"],
+            "training.kubeflow.org/job-name": job["metadata"]["name"],
             "training.kubeflow.org/replica-type": role,
             "training.kubeflow.org/replica-index": str(index),
         }
