@@ -1,6 +1,6 @@
 """What runs before the Pulumi command: `pulumi` in the venv and in tools/bin starts this file, which execs the real one.
 
-A user types plain `pulumi up -s aws-sim`; for that to work on a fresh machine without an account, three things have to be
+A user types plain `pulumi up -s aws-sim`; for that to work on a fresh machine without an account, four things have to be
 so, and are done here each time and only where the user has not chosen otherwise:
 
 - the environment of isthmus.toolchain.home: our plugins, our state folder, no update check;
@@ -8,7 +8,8 @@ so, and are done here each time and only where the user has not chosen otherwise
   carry SHIPPED_SALT, made with a public passphrase; so a stack with that salt gets that passphrase (no other can work,
   not even one the user has set for other stacks), and every other stack gets this home's own random one;
 - a lock of the file back end whose process is dead (kill -9, power cut) is removed, with a line that says so. Pulumi
-  itself would refuse to work until `pulumi cancel`. A lock of a live process, or of another machine, is never touched.
+  itself would refuse to work until `pulumi cancel`. A lock of a live process, or of another machine, is never touched;
+- the stack: one that has a settings file but is new to our state folder is initialised.
 
 Standard library only and few imports: it runs before every command, within 60 ms, under `python -IS`.
 """
@@ -26,6 +27,9 @@ from isthmus.toolchain import home
 
 REUSE_MARGIN_SECONDS = 5.0
 """A process that started this much later than a lock was written has only the lock owner's number, by chance."""
+
+WORKING = {"up", "update", "preview", "refresh", "destroy"}
+"""Commands that need their stack to be in the back end."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -49,6 +53,15 @@ def main(arguments: Sequence[str]) -> None:
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(home.shipped_passphrase_file())
     for line in remove_stale_locks(environment.get("PULUMI_BACKEND_URL", "")):
         print(line, file=sys.stderr, flush=True)
+    if stack_file is not None and is_new(given, stack_file, environment.get("PULUMI_BACKEND_URL", "")):
+        import subprocess
+
+        name = stack_file.stem.removeprefix("Pulumi.")
+        made = subprocess.run(
+            [real, "stack", "init", name, "--no-select"], env=environment, stdout=sys.stderr, check=False
+        )
+        if made.returncode:
+            sys.exit(made.returncode)
     try:
         os.execve(real, [real, *given], environment)
     except OSError as error:
@@ -81,6 +94,22 @@ def find_stack_file(arguments: Sequence[str], environment: Mapping[str, str], fo
             return found
     selected = _selected_stack(project, settings.get("name", ""), environment)
     return _stack_file(stacks, selected) if selected else None
+
+
+def is_new(arguments: Sequence[str], stack_file: Path, backend_url: str) -> bool:
+    """Whether a command works on a stack that has a settings file but is not yet in the file back end.
+
+    Its settings file is what makes a stack exist for a user, so that `pulumi up -s aws-sim` works at once in a fresh clone.
+    Other back ends, and commands that make stacks themselves, are left to Pulumi.
+    """
+    if not backend_url.startswith("file://") or not WORKING & set(arguments):
+        return False
+    project = stack_file.parent.parent / "Pulumi.yaml"
+    if not project.is_file():
+        return False
+    name = stack_file.stem.removeprefix("Pulumi.")
+    known = Path(unquote(backend_url.removeprefix("file://"))).expanduser() / ".pulumi" / "stacks"
+    return not any((known / _project_settings(project).get("name", "")).glob(f"{name}.json*"))
 
 
 def has_shipped_salt(stack_file: Path) -> bool:

@@ -208,3 +208,14 @@ def test_a_reused_number_is_not_the_owner(tmp_path: Path) -> None:
 
 def test_go_s_nine_decimals_are_read() -> None:
     assert not launcher.owner_alive(os.getpid(), "1999-01-01T00:00:00.123456789+02:00")
+
+
+def test_a_stack_with_settings_is_new_until_the_back_end_has_it(project: Path, tmp_path: Path) -> None:
+    backend, stack_file = (tmp_path / "state").as_uri(), project / "stacks/Pulumi.sim.yaml"
+    assert launcher.is_new(["up", "-s", "sim"], stack_file, backend)
+    assert not launcher.is_new(["stack", "init", "sim"], stack_file, backend)
+    assert not launcher.is_new(["up", "-s", "sim"], stack_file, "s3://elsewhere")
+    known = tmp_path / "state/.pulumi/stacks/tiny"
+    known.mkdir(parents=True)
+    (known / "sim.json").write_text("{}")
+    assert not launcher.is_new(["up", "-s", "sim"], stack_file, backend)
