@@ -57,16 +57,20 @@ def run(
     cluster, store = cluster_of(stack), open_store()
     progress = Progress(f"run {spec.name}")
     progress.update("checking and submitting")
-    submitted = submit(
-        cluster,
-        store,
-        spec,
-        stack=stack,
-        binding=bindings.for_cloud(stack_settings.cloud),
-        simulated_seconds=seconds,
-        growth=_growth(stack),
-        tell=progress.note,
-    )
+    try:
+        submitted = submit(
+            cluster,
+            store,
+            spec,
+            stack=stack,
+            binding=bindings.for_cloud(stack_settings.cloud),
+            simulated_seconds=seconds,
+            growth=_growth(stack),
+            tell=progress.note,
+        )
+    except KeyboardInterrupt:
+        progress.note("interrupted; `isthmus runs` says whether it was begun, and the same command goes on with it")
+        return INTERRUPTED
     progress.done(f"submitted to {stack} as {submitted.job}, run {submitted.id}")
     if not follow:
         if json:

@@ -198,3 +198,50 @@ def test_an_owner_is_known_by_more_than_its_pid() -> None:
     assert not submitting.lives(f"{pid}@1.00"), "the pid was used again"
     assert not submitting.lives("4194999@1.00")
     assert not submitting.lives("nonsense")
+
+
+def sample(harness: Any, uid: str) -> None:
+    """A job that `up` deployed: it has the workload's own name and no run's id."""
+    harness.api.put(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {
+                "name": "train",
+                "namespace": "isthmus-runs",
+                "labels": {"isthmus.dev/workload": "train"},
+                "creationTimestamp": "2026-11-30T12:00:00Z",
+                "uid": uid,
+            },
+        }
+    )
+
+
+def test_a_sample_that_up_deployed_becomes_a_run_once(harness: Any, make_spec: Make) -> None:
+    sample(harness, "job-1")
+    run = submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim")
+    assert run.job == "train"
+    assert run.created.isoformat() == "2026-11-30T12:00:00+00:00", (
+        "it waits since the job was made, not since we looked"
+    )
+    assert submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim").id == run.id
+    harness.api.objects["/api/v1/namespaces/kube-system"]["metadata"]["uid"] = "cluster-2"
+    assert submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim").id != run.id
+
+
+def test_a_sample_about_to_be_followed_is_no_interrupted_submission(
+    harness: Any, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(harness, "job-1")
+    record = harness.store.record
+
+    def dies(*args: Any, **more: Any) -> Run:
+        raise Killed
+
+    monkeypatch.setattr(harness.store, "record", dies)
+    with pytest.raises(Killed):
+        submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim")
+    monkeypatch.setattr(harness.store, "record", record)
+    monkeypatch.setattr(submitting, "lives", lambda owner: False)
+    run = submit(harness, make_spec())
+    assert run.job == f"train-{run.id}"
