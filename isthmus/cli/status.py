@@ -1,6 +1,5 @@
 """isthmus status: is the stack's cluster there, what runs on it, and in words why something does not."""
 
-from collections import Counter
 from typing import Any
 
 from isthmus.cli.engine import kubeconfig_of
@@ -48,14 +47,14 @@ def _nodes(cluster: Any) -> list[dict[str, Any]]:
     for node in cluster.list("v1", "Node"):
         own = node["metadata"].get("labels") or {}
         taints = {taint["key"] for taint in node["spec"].get("taints") or []}
-        ready = Counter({item["type"]: item["status"] for item in node["status"].get("conditions") or []})
+        conditions = {item["type"]: item["status"] for item in node["status"].get("conditions") or []}
         rows.append(
             {
                 "node": node["metadata"]["name"],
                 "pool": own.get(labels.POOL, ""),
                 "type": own.get("node.kubernetes.io/instance-type", ""),
                 "runs": "simulated" if labels.SIMULATED_TAINT in taints else "containers",
-                "ready": str(ready.get("Ready") == "True").lower(),
+                "ready": str(conditions.get("Ready") == "True").lower(),
                 "gpus": int((node["status"].get("allocatable") or {}).get(labels.GPU_RESOURCE, 0)),
             }
         )
