@@ -118,7 +118,42 @@ def test_there_is_one_default_storage_class_and_it_is_googles(kube: Cluster) -> 
     found = {item["metadata"]["name"]: item for item in kube.list("storage.k8s.io/v1", "StorageClass")}
     default = [name for name, item in found.items() if item["metadata"].get("annotations", {}).get(mark) == "true"]
     assert default == ["standard-rwo"]
-    assert {item["provisioner"] for item in found.values()} == {"rancher.io/local-path"}
+    assert found["standard-rwo"]["provisioner"] == "pd.csi.storage.gke.io"
+
+
+def test_a_claim_of_googles_class_is_served(kube: Cluster) -> None:
+    """By a stand-in under the driver's name; the claim waits for its first pod."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    kube.apply(claim)
+    mount = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "user", "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "isthmus.dev/none:1",
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }
+            ],
+            "volumes": [mount],
+        },
+    }
+    kube.apply(pod)
+    wait.until(
+        lambda: kube.get("v1", "PersistentVolumeClaim", "data", "default")["status"]["phase"] == "Bound",
+        seconds=90,
+        what="the claim to be bound",
+    )
+    assert kube.get("v1", "PersistentVolumeClaim", "data", "default")["spec"]["storageClassName"] == "standard-rwo"
 
 
 def test_a07_a_credential_lives_an_hour(project: RealProject) -> None:

@@ -12,7 +12,7 @@ import ipaddress
 
 from isthmus import catalog
 from isthmus.localcluster.runtime import KUBERNETES_MINOR
-from isthmus.simulation import local, nodes
+from isthmus.simulation import disks, local, nodes
 from isthmus.simulation.account import Account
 from isthmus.simulation.gcp import pools, system
 from isthmus.simulation.gcp.base import (
@@ -116,13 +116,24 @@ def _create_cluster(call: Call) -> Properties:
     cluster = nodes.reconcile(
         call.account, name, lambda: pools.of_cluster(call.account, call.id, call.inputs["name"], location(call))
     )
-    local.backend().admit(cluster)
-    local.backend().apply(cluster, system.storage_classes())
+    backend = local.backend()
+    backend.admit(cluster)
+    if _has_disks(call.inputs):
+        backend.load_disk_driver(cluster)
+        backend.apply(
+            cluster, [*disks.manifests(system.DISK_DRIVER, system.DISK_CONTROLLER), *system.storage_classes()]
+        )
     return {
         **_cluster_outputs(call),
         "endpoint": cluster.endpoint.removeprefix("https://"),
         "masterAuth": {"clusterCaCertificate": base64.b64encode(cluster.ca_certificate.encode()).decode()},
     }
+
+
+def _has_disks(inputs: Properties) -> bool:
+    """The disk driver is an add-on that GKE switches on by itself."""
+    addon = (inputs.get("addonsConfig") or {}).get("gcePersistentDiskCsiDriverConfig") or {}
+    return bool(addon.get("enabled", True))
 
 
 def _cluster_outputs(call: Call) -> Properties:
@@ -200,7 +211,9 @@ CLUSTER = ResourceType(
         Behaviour("any Kubernetes minor version but the installed one is refused as unsupported", "assumed"),
         Behaviour("ranges, private nodes and network policy have no effect on pods", "assumed"),
         Behaviour(
-            "standard-rwo is there and the default class; the local provisioner serves it", "documented", GKE_DOC
+            "standard-rwo is there and the default class; local-path-provisioner serves it under the driver's name",
+            "documented",
+            GKE_DOC,
         ),
     ),
 )

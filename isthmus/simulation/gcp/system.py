@@ -20,18 +20,20 @@ NAMESPACE = "kube-system"
 PLUGIN = "nvidia-gpu-device-plugin"
 PLUGIN_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"
 DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
+DISK_DRIVER = "pd.csi.storage.gke.io"
+DISK_CONTROLLER = "pdcsi-controller"
 MANAGED = {"addonmanager.kubernetes.io/mode": "EnsureExists"}
 
 
 def storage_classes() -> list[Object]:
-    """standard-rwo (the default), premium-rwo and standard, as GKE has them; the local provisioner serves all three.
+    """standard-rwo (the default), premium-rwo and standard, as GKE has them. The first two are served by disks.py.
 
-    The local cluster's own class is called standard too: here it stops being the default.
+    The local cluster's own class is called standard too: it stays, and stops being the default.
     """
     return [
-        _storage_class("standard-rwo", {"type": "pd-balanced"}, default=True),
-        _storage_class("premium-rwo", {"type": "pd-ssd"}),
-        _storage_class("standard", {}),
+        _storage_class("standard-rwo", DISK_DRIVER, {"type": "pd-balanced"}, default=True),
+        _storage_class("premium-rwo", DISK_DRIVER, {"type": "pd-ssd"}),
+        _storage_class("standard", admission.LOCAL_PROVISIONER, {}),
     ]
 
 
@@ -90,14 +92,13 @@ def plugin_config(sharing: GpuSharing) -> Object:
     return {"version": "v1", "sharing": {"timeSlicing": shared}}
 
 
-def _storage_class(name: str, parameters: dict[str, str], *, default: bool = False) -> Object:
+def _storage_class(name: str, provisioner: str, parameters: dict[str, str], *, default: bool = False) -> Object:
     annotations = {"storageclass.kubernetes.io/is-default-class": "true" if default else "false"}
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
         "metadata": {"name": name, "labels": MANAGED, "annotations": annotations},
-        # Written out, not left to the admission policy for cloud disks: that one needs a moment to take effect.
-        "provisioner": admission.LOCAL_PROVISIONER,
+        "provisioner": provisioner,
         "parameters": parameters,
         "reclaimPolicy": "Delete",
         "allowVolumeExpansion": True,
