@@ -3,7 +3,7 @@
 MutatingAdmissionPolicies (admissionregistration.k8s.io/v1, on by default since Kubernetes 1.36) in the API server:
 pods labelled isthmus.dev/execution=simulated may and must go to simulated nodes; all other pods stay on the local node,
 with CPU and memory requests capped so that a job sized for real machines fits this one. Pods of DaemonSets are left
-alone. Changes are JSON patches, because tolerations and node selectors are atomic lists and maps that an apply patch would replace. Pure.
+alone. The local cluster's own storage class is no default: which one is, the cloud says. Changes are JSON patches, because tolerations and node selectors are atomic lists and maps that an apply patch would replace. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from isthmus.localcluster.objects import STORAGE_CLASS
 from isthmus.specs.labels import (
     EXECUTION,
     EXECUTION_SIMULATED,
@@ -26,6 +27,7 @@ PODS_ON_THIS_MACHINE = 32
 """Containers that fit the local node at the cap, whatever they ask for."""
 SMALLEST_CPU_MILLIS = 10
 SMALLEST_MEMORY_MIB = 16
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 LOCAL_PROVISIONER = "rancher.io/local-path"
 """The provisioner that every local cluster runs (isthmus/localcluster/objects.py)."""
 
@@ -39,6 +41,14 @@ def manifests(cpus: int | None = None, memory_mib: int | None = None) -> list[Ob
     cpu = max(SMALLEST_CPU_MILLIS, (cpus or os.cpu_count() or 1) * 1000 // PODS_ON_THIS_MACHINE)
     memory = max(SMALLEST_MEMORY_MIB, (memory_mib or _memory_mib()) // PODS_ON_THIS_MACHINE)
     pods = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    classes = [
+        {
+            "apiGroups": ["storage.k8s.io"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["storageclasses"],
+        }
+    ]
     return [
         *_policy("isthmus-simulated-pods", pods, [_NOT_DAEMON, _SIMULATED], [_TOLERATE, _SELECT_SIMULATED]),
         *_policy(
@@ -48,6 +58,7 @@ def manifests(cpus: int | None = None, memory_mib: int | None = None) -> list[Ob
             [_caps("cpu", f"{cpu}m"), _caps("memory", f"{memory}Mi")],
         ),
         *_policy("isthmus-stay-local", pods, [_NOT_DAEMON, _EXECUTED, _TOLERATES_ALL], [_SELECT_LOCAL]),
+        *_policy("isthmus-no-local-default", classes, [_LOCAL_DEFAULT], [_NO_DEFAULT]),
     ]
 
 
@@ -91,6 +102,17 @@ _TOLERATES_ALL = (
     "tolerates-everything",
     "has(object.spec.tolerations) && object.spec.tolerations.exists(t, t.?key.orValue('') == '')",
 )
+
+_LOCAL_DEFAULT = (
+    "default-class-of-the-local-cluster",
+    (
+        f"object.metadata.name == '{STORAGE_CLASS}' && object.provisioner == '{LOCAL_PROVISIONER}' && "
+        f"object.metadata.?annotations[?'{DEFAULT_CLASS}'].orValue('') == 'true'"
+    ),
+)
+_NO_DEFAULT = f"""
+[JSONPatch{{op: "replace", path: "/metadata/annotations/" + jsonpatch.escapeKey("{DEFAULT_CLASS}"), value: "false"}}]
+"""
 
 _TOLERATE = f"""
 (has(object.spec.tolerations) ? [] : [JSONPatch{{op: "add", path: "/spec/tolerations", value: []}}]) + [

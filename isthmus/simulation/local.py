@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from isthmus.localcluster.objects import STORAGE_CLASS
 from isthmus.simulation import admission
 from isthmus.simulation.names import local_name
 from isthmus.specs.errors import IsthmusError
@@ -77,6 +78,9 @@ class _Real:
 
         self.apply(cluster, admission.manifests())
         client = self._client(cluster)
+        # The policy keeps it so when the local cluster applies its own objects again, at the next start.
+        no_default = {"metadata": {"annotations": {admission.DEFAULT_CLASS: "false"}}}
+        client.patch("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS, no_default)
         answers: list[str] = []
 
         def act() -> bool:

@@ -199,10 +199,14 @@ def test_a07_credentials_are_short_lived_and_let_the_caller_in(aws: RealAws) -> 
     assert who["username"].endswith(":user/isthmus") and "system:masters" in who["groups"]
 
 
-def test_a07_a_stopped_cluster_is_revived_by_asking(aws: RealAws) -> None:
+def test_a07_a_stopped_cluster_is_revived_by_asking(aws: RealAws, kube: Cluster) -> None:
     cluster = local.backend().runtime().get(local_name())
     cluster.stop()
     token()
+    (local_class,) = kube.list("storage.k8s.io/v1", "StorageClass", fields="metadata.name=standard")
+    assert local_class["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "false", (
+        "EKS has no default"
+    )
     assert cluster.status().phase == "running"
     read = aws.operations.read(CLUSTER, NAME, _row(aws).urn, _row(aws).outputs, _row(aws).inputs)
     assert read is not None and read.outputs == _row(aws).outputs
