@@ -13,6 +13,14 @@ from pathlib import Path
 
 from isthmus.specs.errors import NotReady
 
+CPU_SHARES = 10
+"""How many ordinary processes a cluster weighs when the CPU is short: it has about that many, and without this a whole
+cluster gets the share of one process of the host."""
+
+SYSTEM_SHARES = 4
+"""Weight of our own processes against that of the containers, which the kubelet sets to one per CPU: containers that take
+all they can get must not keep the API server from answering."""
+
 KILL_SECONDS = 20.0
 """How long killed processes may take to be gone; only one stuck in the kernel takes longer."""
 
@@ -46,12 +54,15 @@ class Tree:
                 group = group / part
                 group.mkdir(exist_ok=True)
                 _prepare(group, version2, is_root=part == "")
+            _weigh(group, CPU_SHARES)
             for child in children:
                 below = group
                 for part in child.split("/"):
                     below = below / part
                     below.mkdir(exist_ok=True)
                     _prepare(below, version2, is_root=False, leaf=True)
+            if (group / "system").is_dir():
+                _weigh(group / "system", SYSTEM_SHARES)
 
     def join(self, child: str, pid: int = 0) -> None:
         """Move a process (0: the caller) into a group of this tree, in every hierarchy."""
@@ -135,6 +146,13 @@ def _prepare(group: Path, version2: bool, *, is_root: bool, leaf: bool = False) 
         file = group / name
         if not is_root and file.exists() and not file.read_text(encoding="ascii").strip():
             file.write_text((group.parent / name).read_text(encoding="ascii"), encoding="ascii")
+
+
+def _weigh(group: Path, shares: int) -> None:
+    """Give a group the weight of so many ordinary processes (version 1: 1024 each; version 2: 100)."""
+    for name, unit in (("cpu.shares", 1024), ("cpu.weight", 100)):
+        if (group / name).exists():
+            (group / name).write_text(str(shares * unit), encoding="ascii")
 
 
 def _members(group: Path) -> set[int]:
