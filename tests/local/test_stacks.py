@@ -1,0 +1,226 @@
+"""The product: `up` of both simulated clouds by the ordinary commands, what runs on them, and what faults do to them.
+
+One pair of stacks serves all tests of the first half, in the order they stand; each test of the second half breaks a stack
+of its own home.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube import Cluster, wait
+from isthmus.specs import labels
+from tests.stacks import Stacks, eventually
+
+pytestmark = [pytest.mark.local, pytest.mark.xdist_group("stacks")]
+
+AWS, GCP = "aws-sim", "gcp-sim"
+SAMPLE_SECONDS = 420
+
+
+@pytest.fixture(scope="module")
+def stacks(can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
+    """Both simulated stacks, up: one by the plain pulumi command, the other by isthmus."""
+    both = Stacks(tmp_path_factory.mktemp("stacks") / "home")
+    try:
+        both.pulumi("up", "-s", AWS, "--yes", "--skip-preview")
+        both.isthmus("up", GCP, "--yes")
+        yield both
+    finally:
+        both.end()
+
+
+@pytest.fixture
+def alone(can_run: None, tmp_path: Path) -> Iterator[Stacks]:
+    """A home with no stack yet."""
+    made = Stacks(tmp_path / "home")
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def cluster(stacks: Stacks, stack: str) -> Cluster:
+    """A stack's cluster as its administrator, without the command for credentials."""
+    [found] = [one for one in stacks.clusters() if one.name.startswith(stack)]
+    return Cluster(found.kubeconfig())
+
+
+@pytest.mark.parametrize("stack", [AWS, GCP])
+def test_the_samples_train_for_real(stacks: Stacks, stack: str) -> None:
+    """Four processes each, in containers that the kubelet started from the operator's pods; figures from their logs."""
+    kube = cluster(stacks, stack)
+    for sample in ("sendrecv", "ddp-digits"):
+        wait.until(
+            lambda name=sample: succeeded(kube, name),
+            seconds=SAMPLE_SECONDS, what=f"{sample} on {stack} to succeed",
+            why=lambda: stacks.isthmus("status", stack, code=None).stdout,
+        )  # fmt: skip
+    lines = [
+        json.loads(line) for line in kube.logs("ddp-digits-master-0", labels.RUNS_NAMESPACE) if line.startswith("{")
+    ]
+    accuracy = [line["value"] for line in lines if line.get("metric") == "accuracy"]
+    assert accuracy[-1] >= 0.95
+    pods = kube.list("v1", "Pod", labels.RUNS_NAMESPACE, selector={"training.kubeflow.org/job-name": "ddp-digits"})
+    assert len(pods) == 4
+    assert all(pod["status"]["containerStatuses"][0]["containerID"].startswith("containerd://") for pod in pods)
+
+
+def succeeded(kube: Cluster, job: str) -> bool:
+    found = kube.get("kubeflow.org/v1", "PyTorchJob", job, labels.RUNS_NAMESPACE)
+    conditions = {one["type"]: one["status"] for one in found.get("status", {}).get("conditions", [])}
+    assert conditions.get("Failed") != "True", found["status"]
+    return conditions.get("Succeeded") == "True"
+
+
+@pytest.mark.parametrize("stack", [AWS, GCP])
+def test_a_second_preview_changes_nothing(stacks: Stacks, stack: str) -> None:
+    shown = json.loads(stacks.isthmus("preview", stack, "--json").stdout)
+    assert shown["changes"] == {}, shown["steps"]
+
+
+def test_a07_the_state_holds_no_credential(stacks: Stacks) -> None:
+    """pulumi/pulumi-digitalocean#77: an exec-style kubeconfig, so nothing in the state expires or opens the cluster."""
+    for stack in (AWS, GCP):
+        text = json.dumps(stacks.state(stack))
+        assert "kube-token" in text
+        assert not re.search(r"BEGIN [A-Z ]*PRIVATE KEY|client-key-data|\"token\"", text)
+
+
+def test_run_to_its_end_with_metrics_from_the_pods(stacks: Stacks) -> None:
+    done = stacks.isthmus("run", "ddp-digits", "-s", AWS, "--follow", "--set", "env.EPOCHS=12", "--json")
+    result = json.loads(done.stdout)
+    assert result["state"] == "Succeeded"
+    assert result["source"] == "measured"
+    runs = json.loads(stacks.isthmus("runs", "--json").stdout)
+    assert [run["state"] for run in runs if run["stack"] == AWS] == ["Succeeded"]
+
+
+def test_parity_is_equal_until_a_hand_edit_and_names_its_path(stacks: Stacks) -> None:
+    assert "equal" in stacks.isthmus("parity", AWS, GCP).stdout
+    kube = cluster(stacks, GCP)
+    edit = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 77}}}}
+    kube.patch("apps/v1", "Deployment", "training-operator", edit, "kubeflow")
+    shown = stacks.isthmus("parity", AWS, GCP, code=1).stdout
+    assert "Deployment" in shown
+    assert "spec.template.spec.terminationGracePeriodSeconds" in shown
+    assert "77" in shown
+    before = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}}
+    kube.patch("apps/v1", "Deployment", "training-operator", before, "kubeflow")
+
+
+def test_the_cost_report_is_the_same_on_both(stacks: Stacks) -> None:
+    reports = [
+        cluster(stacks, stack).get("v1", "ConfigMap", "cost-report", labels.RUNS_NAMESPACE) for stack in (AWS, GCP)
+    ]
+    assert reports[0]["data"] == reports[1]["data"]
+    outputs = [json.loads(stacks.pulumi("stack", "output", "--json", "-s", stack).stdout) for stack in (AWS, GCP)]
+    assert outputs[0]["costReport"] == outputs[1]["costReport"]
+
+
+def test_a_workload_larger_than_any_node_is_refused(stacks: Stacks) -> None:
+    done = stacks.isthmus("run", "ddp-digits", "-s", AWS, "--set", "roles.Worker.gpus=16", code=3)
+    assert "4" in done.stderr
+    assert not [run for run in json.loads(stacks.isthmus("runs", "--json").stdout) if run["state"] == "Submitting"]
+
+
+def test_a_killed_api_server_comes_back_and_status_says_so(stacks: Stacks) -> None:
+    [found] = [one for one in stacks.clusters() if one.name.startswith(AWS)]
+    server = next(item for item in found.status().processes if item.name == "kube-apiserver")
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    eventually(
+        lambda: any(item.name == "kube-apiserver" and item.ready and item.restarts > server.restarts
+                    for item in found.status().processes),
+        seconds=90, what="the API server is back",
+    )  # fmt: skip
+    assert "kube-apiserver" in stacks.isthmus("status", AWS, code=None).stdout
+
+
+def test_a01_down_of_a_cluster_that_is_gone(stacks: Stacks) -> None:
+    """pulumi/pulumi-kubernetes#2517: plainly it fails and keeps the state; told that the cluster is gone, it finishes."""
+    [found] = [one for one in stacks.clusters() if one.name.startswith(GCP)]
+    found.delete()
+    objects = [item for item in stacks.state(GCP)["resources"] if item["type"].startswith("kubernetes:")]
+    done = stacks.isthmus("down", GCP, "--yes", code=1)
+    assert "--cluster-gone" in done.stderr
+    kept = [item for item in stacks.state(GCP)["resources"] if item["type"].startswith("kubernetes:")]
+    assert len(kept) == len(objects)
+    stacks.isthmus("down", GCP, "--yes", "--cluster-gone")
+    assert not stacks.state(GCP).get("resources")
+
+
+def test_down_leaves_nothing(stacks: Stacks) -> None:
+    stacks.isthmus("down", AWS, "--yes")
+    assert not stacks.clusters()
+    assert not stacks.state(AWS).get("resources")
+    shown = json.loads(stacks.isthmus("sim", "show", AWS, "--json").stdout)
+    assert shown in ([], {}) or not (shown.get("resources") if isinstance(shown, dict) else shown)
+
+
+def test_kill_9_while_the_cluster_is_made_then_up_then_down(alone: Stacks) -> None:
+    killed(alone)
+    alone.isthmus("up", AWS, "--yes")
+    assert len(alone.clusters()) == 1
+    alone.isthmus("down", AWS, "--yes")
+    assert not alone.clusters()
+
+
+def test_kill_9_while_the_cluster_is_made_then_down(alone: Stacks) -> None:
+    killed(alone)
+    alone.isthmus("down", AWS, "--yes")
+    assert not alone.clusters()
+
+
+def killed(alone: Stacks) -> None:
+    """An `up` whose engine is killed as soon as the cluster's folder is there."""
+    process = alone.start("pulumi", "up", "-s", AWS, "--yes", "--skip-preview", "--non-interactive")
+    eventually(lambda: any((alone.home / "clusters").glob("aws-sim*")), seconds=120, what="a cluster is being made")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_two_ups_at_once_and_the_second_is_told(alone: Stacks) -> None:
+    first = alone.start("pulumi", "up", "-s", AWS, "--yes", "--skip-preview", "--non-interactive")
+    eventually(
+        lambda: any((alone.home / "state").rglob("locks/**/*.json")), seconds=90, what="the first holds the lock"
+    )
+    second = alone.isthmus("up", AWS, "--yes", code=3)
+    assert "another update" in second.stderr
+    assert first.poll() is None, "the first up ended before the second could meet it"
+    os.killpg(first.pid, signal.SIGTERM)
+    first.wait()
+
+
+def test_a_quota_of_nothing_stops_the_pool_with_the_cloud_s_own_words(alone: Stacks) -> None:
+    alone.isthmus("sim", "quota", AWS, "L-DB2E81BA", "0")
+    done = alone.isthmus("up", AWS, "--yes", code=1)
+    assert "vCPU" in done.stderr
+    assert "isthmus sim quota" in done.stderr
+
+
+def test_unknown_stack_starts_nothing(alone: Stacks) -> None:
+    done = alone.isthmus("up", "azure-sim", code=1)
+    assert "aws-sim" in done.stderr
+    assert not (alone.home / "state" / ".pulumi").exists()
+
+
+def test_a02_preview_needs_no_cluster_and_no_kubeconfig(alone: Stacks) -> None:
+    """pulumi/pulumi-kubernetes#2346: everything is to be created, and no other cluster's context is fallen back to."""
+    alone.environment["KUBECONFIG"] = str(alone.home / "none")
+    for stack in (AWS, GCP):
+        plan = json.loads(alone.isthmus("preview", stack, "--json").stdout)
+        assert set(plan["changes"]) == {"create"}
+        assert any(step["type"] == "kubernetes:kubeflow.org/v1:PyTorchJob" for step in plan["steps"])
+    assert not alone.clusters()
+
+
+def test_python_of_the_tests_runs_the_commands() -> None:
+    """The commands under test are this checkout's."""
+    assert Path(sys.executable).with_name("pulumi").exists()
