@@ -196,6 +196,8 @@ def _cause(error: Exception) -> str:
     while isinstance(getattr(inner, "reason", None), Exception):
         inner = inner.reason
     text = str(inner)
+    if "certificate verify failed" in text:
+        return "its certificate is not the one that the kubeconfig trusts (was the cluster made anew?)"
     for words in PLAIN:
         if words in text:
             return words[0].lower() + words[1:]

@@ -175,7 +175,7 @@ def test_a_restarted_container_resumes_and_no_metric_counts_twice(operator: Clus
 
 
 def test_a_run_that_fails_names_the_rank_and_keeps_its_log(operator: Cluster, store: Store) -> None:
-    script = 'sleep 1; if [ "$RANK" = 1 ]; then echo "out of luck"; exit 3; fi; sleep 600'
+    script = 'sleep 1; if [ "$RANK" = 1 ]; then echo "out of luck"; exit 3; fi; trap "exit 0" TERM; sleep 600 & wait'
     run = start(operator, store, spec(script, restartPolicy="Never"))
     end, _ = follow(operator, store, run)
     assert (end.run.state, end.run.reason) == (State.FAILED, "Worker rank 1 ended with exit code 3")
