@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from isthmus import catalog
 from isthmus.simulation.account import Row
 from isthmus.simulation.quota import Quota
-from isthmus.simulation.resource import Call, CloudError, Property, Usage
+from isthmus.simulation.resource import Behaviour, Call, CloudError, Fidelity, Property, Usage
 from isthmus.simulation.values import Properties
 
 PARTITION = "aws"
@@ -89,6 +89,25 @@ def quotas() -> dict[str, Quota]:
         start = default or STARTING_GPU_VCPUS
         found[fact.code] = Quota(fact.code, fact.name, fact.unit, default, start, fact.source)
     return found
+
+
+def seconds(operation: str) -> tuple[float, float]:
+    """How long an operation takes: the catalog's figure, give or take a tenth."""
+    figure = float(catalog.load().latency("aws", operation).seconds)
+    return 0.9 * figure, 1.1 * figure
+
+
+def timed(operation: str) -> Behaviour:
+    """The ledger's line for it."""
+    fact = catalog.load().latency("aws", operation)
+    return Behaviour(f"{operation} takes {fact.seconds} s, give or take a tenth", fidelity(fact.fidelity), fact.source)
+
+
+def fidelity(text: str) -> Fidelity:
+    """The catalog's word for how a fact is known, as one of the ledger's."""
+    if text not in ("recorded", "documented", "assumed"):
+        raise ValueError(f"latencies.csv: no such fidelity: {text}")
+    return cast(Fidelity, text)
 
 
 def counted(unit: str, *, zone: Callable[[Call], str] | None = None) -> Callable[[Call], tuple[Usage, ...]]:

@@ -21,6 +21,8 @@ from isthmus.simulation.aws.base import (
     common,
     counted,
     region,
+    seconds,
+    timed,
     updated,
 )
 from isthmus.simulation.aws.eks_base import (
@@ -269,10 +271,11 @@ CLUSTER = ResourceType(
         else f"Cluster is used by {user.id}",
         status=409,
     ),
-    create_seconds=(480.0, 560.0),
-    delete_seconds=(150.0, 210.0),
+    create_seconds=seconds("eks-cluster-create"),
+    delete_seconds=seconds("eks-cluster-delete"),
     behaviours=(
-        Behaviour("creates and deletes take 8 min 33 s and about 3 min", "recorded", "catalog latencies.csv"),
+        timed("eks-cluster-create"),
+        timed("eks-cluster-delete"),
         Behaviour("endpoint and CA are those of a real local Kubernetes, which outlives the provider", "assumed"),
         Behaviour(f"Kubernetes {VERSION} only; control plane updates are refused", "assumed"),
         Behaviour("subnets in two zones at least", "documented", "EKS user guide, network requirements"),

@@ -154,7 +154,7 @@ ADDON = ResourceType(
             "aws-ebs-csi-driver serves ebs.csi.aws.com by folders of the local node; without it claims wait", "assumed"
         ),
         Behaviour(f"names understood: {', '.join(ADDONS)}", "documented", "EKS user guide, AWS add-ons"),
-        Behaviour("default versions are made up", "assumed"),
+        Behaviour("default versions are made up; an add-on takes 20 to 60 s", "assumed"),
     ),
     **_in_cluster("EKS Add-On", "No addon: {} found.", "Addon already exists. ({})"),
 )

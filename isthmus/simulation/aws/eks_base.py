@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from isthmus import catalog
+from isthmus.localcluster.runtime import KUBERNETES_MINOR
 from isthmus.simulation.aws import iam, network
 from isthmus.simulation.resource import (
     Call,
@@ -15,8 +16,8 @@ from isthmus.simulation.resource import (
 CLUSTER_TOKEN = "aws:eks/cluster:Cluster"
 NODE_GROUP_TOKEN = "aws:eks/nodeGroup:NodeGroup"
 LAUNCH_TEMPLATE_TOKEN = "aws:ec2/launchTemplate:LaunchTemplate"
-VERSION = "1.36"
-"""The one Kubernetes version of the local clusters (isthmus/localcluster/runtime.py, KUBERNETES_MINOR)."""
+VERSION = KUBERNETES_MINOR
+"""The one Kubernetes version there is: that of the local clusters."""
 
 
 def invalid(message: str, remedy: str = "") -> CloudError:

@@ -22,6 +22,8 @@ from isthmus.simulation.aws.base import (
     ec2_missing,
     identity,
     region,
+    seconds,
+    timed,
     updated,
     zone_id,
     zones_of,
@@ -268,13 +270,14 @@ NAT_GATEWAY = ResourceType(
     refs=(Ref("subnetId", SUBNET.token), Ref("allocationId", EIP.token)),
     usage=counted("nat-gateways", zone=_nat_zone),
     missing=ec2_missing("NatGatewayNotFound", "NAT gateway {} was not found"),
-    create_seconds=(90.0, 110.0),
+    create_seconds=seconds("nat-gateway-create"),
     delete_seconds=(40.0, 60.0),
     behaviours=(
         ABSENT,
         Behaviour("a public one needs an internet gateway in its VPC", "documented", EC2_DOC),
         Behaviour("NAT gateways per zone quota, NatGatewayLimitExceeded", "documented", EC2_DOC),
-        Behaviour("takes 90 to 110 s to make", "assumed"),
+        timed("nat-gateway-create"),
+        Behaviour("takes 40 to 60 s to delete", "assumed"),
     ),
 )
 

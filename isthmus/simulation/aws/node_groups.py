@@ -14,6 +14,8 @@ from isthmus.simulation.aws.base import (
     common,
     quotas,
     region,
+    seconds,
+    timed,
     updated,
     zones_of,
 )
@@ -296,10 +298,11 @@ NODE_GROUP = ResourceType(
         status=409,
     ),
     missing=lambda name: CloudError("ResourceNotFoundException", f"No node group found for name: {name}.", status=404),
-    create_seconds=(120.0, 240.0),
-    delete_seconds=(150.0, 210.0),
+    create_seconds=seconds("eks-nodegroup-create"),
+    delete_seconds=seconds("eks-nodegroup-delete"),
     behaviours=(
-        Behaviour("node groups take 2 to 4 min", "assumed", "catalog latencies.csv"),
+        timed("eks-nodegroup-create"),
+        timed("eks-nodegroup-delete"),
         Behaviour(
             "vCPU quota and stock-outs fail the group, with the text of its health issue",
             "recorded",
