@@ -79,10 +79,10 @@ class Job:
             return False  # the Service's address may reach the node a moment after the operator is available
         return True
 
-    def state(self) -> str:
+    def state(self) -> str | None:
         job = self.kube.get("kubeflow.org/v1", "PyTorchJob", self.name, self.namespace)
         held = {item["type"] for item in job.get("status", {}).get("conditions", []) if item["status"] == "True"}
-        return next((name for name in ("Succeeded", "Failed") if name in held), "")
+        return next((name for name in ("Succeeded", "Failed") if name in held), None)
 
     def lines(self, pod: str = "master-0", **options: Any) -> list[dict[str, Any]]:
         text = self.kube.logs(f"{self.name}-{pod}", self.namespace, "pytorch", **options)
@@ -92,8 +92,11 @@ class Job:
         return [line["value"] for line in self.lines(**options) if line.get("metric") == name]
 
     def succeed(self) -> None:
-        state = wait.until(self.state, seconds=JOB_SECONDS, what=f"{self.name} to end")
-        assert state == "Succeeded", self.lines()
+        state = wait.until(self.state, seconds=JOB_SECONDS, what=f"{self.name} to end", why=self.status)
+        assert state == "Succeeded", self.status()
+
+    def status(self) -> str:
+        return str(self.kube.get("kubeflow.org/v1", "PyTorchJob", self.name, self.namespace).get("status"))
 
     def pods(self) -> list[dict[str, Any]]:
         return self.kube.list("v1", "Pod", self.namespace, selector={labels.WORKLOAD: self.name})
@@ -141,18 +144,20 @@ def test_digits_are_learned_by_four_processes_with_a_card_each(platform: Cluster
 
 def test_a_killed_master_goes_on_from_its_checkpoint(platform: Cluster, namespace: str) -> None:
     job = Job(platform, namespace, render.load("ddp-digits", SMALL))
-    wait.until(lambda: len(_losses_so_far(job)) >= 4, seconds=JOB_SECONDS, what="four epochs")
+    before = wait.until(lambda: _at_least(4, job), seconds=JOB_SECONDS, what="four epochs")
     job.kill_master()
     job.succeed()
-    before = job.metrics("loss", previous=True)
     (resumed,) = [line for line in job.lines() if line.get("event") == "resumed"]
     after = job.metrics("loss")
-    assert 4 <= resumed["epoch"] < 30
-    # The kill may fall between writing the checkpoint and writing the line.
-    assert resumed["epoch"] - len(before) in (0, 1)
+    assert len(before) <= resumed["epoch"] < 30
     assert len(after) == 30 - resumed["epoch"]
     assert after[0] < before[0] / 2  # the curve goes on where it was and does not begin again
     assert job.metrics("accuracy")[0] >= 0.95
+
+
+def _at_least(count: int, job: Job) -> list[float] | None:
+    losses = _losses_so_far(job)
+    return losses if len(losses) >= count else None
 
 
 def _losses_so_far(job: Job) -> list[float]:
@@ -207,10 +212,12 @@ def test_a16_workers_wait_for_the_masters_port(platform: Cluster, namespace: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("time", range(20))
-def test_a16_workers_wait_for_the_masters_port_every_time(platform: Cluster, namespace: str, time: int) -> None:
+def test_a16_workers_wait_for_the_masters_port_twenty_times(platform: Cluster, namespace: str) -> None:
     """The same twenty times."""
-    wait_for_late_master(platform, namespace)
+    for _ in range(20):
+        wait_for_late_master(platform, namespace)
+        platform.delete("kubeflow.org/v1", "PyTorchJob", "late", namespace)
+        wait.until(lambda: not platform.list("v1", "Pod", namespace), seconds=60, what="the job's pods to be gone")
 
 
 def test_a16_the_wait_ends_and_names_host_and_port(platform: Cluster, namespace: str) -> None:
@@ -228,14 +235,10 @@ def test_a16_the_wait_ends_and_names_host_and_port(platform: Cluster, namespace:
     assert "127.0.0.1 port 23456 did not open in 3 tries" in "".join(platform.logs("waits", namespace))
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"), [("7b-finetune", "DNS-1035"), ("bert.v2", "DNS-1035"), ("x" * 64, "DNS-1035")]
-)
-def test_a17_the_webhook_refuses_names_that_no_service_can_have(
-    platform: Cluster, namespace: str, name: str, rule: str
-) -> None:
+def test_a17_the_webhook_refuses_names_that_no_service_can_have(platform: Cluster, namespace: str) -> None:
     """kubeflow/trainer#1745. The webhook is the operator's own, asked by the API server over its Service."""
     (job,) = render.render(late_master(), namespace=namespace, binding=BINDING)
-    job["metadata"]["name"] = name
-    with pytest.raises(IsthmusError, match=rule):
-        platform.apply(job)
+    for name in ("7b-finetune", "bert.v2", "x" * 64):
+        job["metadata"]["name"] = name
+        with pytest.raises(IsthmusError, match="DNS-1035"):
+            platform.apply(job)

@@ -34,6 +34,9 @@ Progress = Callable[[str], None]
 VERSION = 1
 """Part of every key: raised when this package builds something else from the same recipe."""
 
+_FILES_FIELDS = {"files", "programs", "copy_files", "wheels", "links", "applets", "folders"}
+"""Fields of a recipe that make the layer on top of the base."""
+
 LOCK_SECONDS = 1800.0
 """How long to wait for another process that is building images."""
 
@@ -132,10 +135,23 @@ def _fill(recipe: ImageRecipe, root: Path, work: Path) -> None:
         _put(_source(recipe, source), root, path, mode=0o644)
     for wheel in recipe.wheels:
         _take_wheel(recipe, wheel, root, work)
-    for path, target in recipe.links.items():
+    for path, target in (recipe.links | _applets(recipe, root)).items():
         link = root / path.lstrip("/")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
+    for path, mode in recipe.folders.items():
+        folder = root / path.lstrip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(int(mode, 8))
+
+
+def _applets(recipe: ImageRecipe, root: Path) -> dict[str, str]:
+    if not recipe.applets:
+        return {}
+    program = root / recipe.applets.lstrip("/")
+    done = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=True)
+    names = [name for name in done.stdout.split() if name != program.name]
+    return {str(Path(recipe.applets).with_name(name)): program.name for name in names}
 
 
 def _put(source: Path, root: Path, path: str, *, mode: int) -> None:
@@ -210,7 +226,7 @@ def _layer_keys(recipe: ImageRecipe) -> dict[str, str]:
     keys = {}
     if recipe.debian is not None:
         keys["base"] = _digest(VERSION, _architecture(), recipe.debian.model_dump(mode="json"))
-    values = recipe.model_dump(mode="json", include={"files", "programs", "copy_files", "wheels", "links"})
+    values = recipe.model_dump(mode="json", include=_FILES_FIELDS)
     if any(values.values()):
         sources = [_source(recipe, name) for name in recipe.copy_files]
         sources += [home.tool(program).resolve() for program in recipe.programs]

@@ -79,6 +79,10 @@ class ImageRecipe(_Model):
     wheels: tuple[Wheel, ...] = ()
     links: dict[str, str] = {}
     """Path in the image to what the symbolic link there points to."""
+    applets: str = ""
+    """Path in the image of a busybox; every program it has gets a link beside it."""
+    folders: dict[str, str] = {}
+    """Folder to its mode in octal digits."""
     config: Config = Config()
 
 

@@ -321,3 +321,26 @@ def test_only_root_builds_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NotReady, match="root"):
         debian.make_root(DebianBase(suite="bookworm", packages=("x",)), tmp_path / "root", tmp_path / "log")
+
+
+def test_a_busybox_gets_a_link_for_every_program_it_has(root: Path) -> None:
+    folder = write_recipe(root, applets="/bin/box", folders={"/tmp": "1777"}, copy={"box": "/bin/box"})
+    recipe = load(folder)
+    (folder / "box").write_text("#!/bin/sh\nprintf 'sh\\nnc\\nbox\\n'\n")
+    tree = root / "tree"
+    tree.mkdir()
+
+    def put(source: Path, into: Path, path: str, *, mode: int) -> None:
+        target = into / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_put", put)
+        build._fill(recipe, tree, root)
+    assert {path.name: os.readlink(path) for path in (tree / "bin").iterdir() if path.is_symlink()} == {
+        "sh": "box",
+        "nc": "box",
+    }
+    assert (tree / "tmp").stat().st_mode & 0o7777 == 0o1777
