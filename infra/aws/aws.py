@@ -9,7 +9,14 @@ import pulumi_aws as aws
 from infra import checks, kubeconfig
 from infra.aws.nodes import PlacedPool
 from infra.aws.platform import Platform, PlatformArgs
-from infra.aws.storage import BucketAccess, BucketAccessArgs, DataBucket, ImageRegistry
+from infra.aws.storage import (
+    BucketAccess,
+    BucketAccessArgs,
+    DataBucket,
+    DataBucketArgs,
+    ImageRegistry,
+    ImageRegistryArgs,
+)
 from infra.cloud import Bucket, Cluster, Pool, Registry, StorageClass, WorkloadIdentity
 from infra.names import fit
 from isthmus.catalog import Catalog
@@ -93,15 +100,15 @@ class Aws:
         full = account.apply(
             lambda number: fit(f"{settings.cluster_name}-{name}-{number}-{settings.region}", BUCKET_NAME_LIMIT)
         )
-        made = DataBucket(f"{settings.cluster_name}-{name}", full, not settings.deletion_protection, self._owned)
+        args = DataBucketArgs(full, force_destroy=not settings.deletion_protection)
+        made = DataBucket(f"{settings.cluster_name}-{name}", args, self._owned)
         return S3Bucket(made.bucket, made.bucket.apply(lambda bucket: f"s3://{bucket}"), made, made.arn)
 
     def image_registry(self, name: str) -> Registry:
         """See Cloud.image_registry."""
         cluster_name = self._settings.cluster_name
-        made = ImageRegistry(
-            f"{cluster_name}-{name}", f"{cluster_name}/{name}", not self._settings.deletion_protection, self._owned
-        )
+        args = ImageRegistryArgs(f"{cluster_name}/{name}", force_delete=not self._settings.deletion_protection)
+        made = ImageRegistry(f"{cluster_name}-{name}", args, self._owned)
         return Registry(made.url, made)
 
     def workload_identity(

@@ -10,15 +10,22 @@ from infra.aws.roles import POD_IDENTITY, Role, RoleArgs
 OBJECT_ACTIONS = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
 
 
+@dataclass(frozen=True)
+class DataBucketArgs:
+    """What a bucket needs to know."""
+
+    bucket_name: pulumi.Input[str]
+    force_destroy: bool
+    """Deleting the bucket deletes its objects."""
+
+
 class DataBucket(pulumi.ComponentResource):
     """An S3 bucket: versioned, encrypted, owned by its account alone, closed to the public. Outputs: bucket, arn."""
 
-    def __init__(
-        self, name: str, bucket_name: pulumi.Input[str], force_destroy: bool, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, args: DataBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("isthmus:aws:DataBucket", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        bucket = aws.s3.Bucket(name, bucket=bucket_name, force_destroy=force_destroy, opts=child)
+        bucket = aws.s3.Bucket(name, bucket=args.bucket_name, force_destroy=args.force_destroy, opts=child)
         aws.s3.BucketVersioning(name, bucket=bucket.id, versioning_configuration={"status": "Enabled"}, opts=child)
         aws.s3.BucketServerSideEncryptionConfiguration(
             name,
@@ -43,20 +50,27 @@ class DataBucket(pulumi.ComponentResource):
         self.register_outputs({"bucket": self.bucket})
 
 
+@dataclass(frozen=True)
+class ImageRegistryArgs:
+    """What a repository needs to know."""
+
+    repository_name: str
+    force_delete: bool
+    """Deleting the repository deletes its images."""
+
+
 class ImageRegistry(pulumi.ComponentResource):
     """An ECR repository whose tags cannot be moved and whose images are scanned. Output: url."""
 
-    def __init__(
-        self, name: str, repository_name: str, force_delete: bool, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
+    def __init__(self, name: str, args: ImageRegistryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("isthmus:aws:ImageRegistry", name, None, opts)
         repository = aws.ecr.Repository(
             name,
-            name=repository_name,
+            name=args.repository_name,
             image_tag_mutability="IMMUTABLE",
             image_scanning_configuration={"scan_on_push": True},
             encryption_configurations=[{"encryption_type": "AES256"}],
-            force_delete=force_delete,
+            force_delete=args.force_delete,
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.url: pulumi.Output[str] = repository.repository_url

@@ -11,7 +11,7 @@ from infra.cloud import Bucket, Cluster, Pool, Registry, StorageClass, WorkloadI
 from infra.gcp.identity import BucketAccess, BucketAccessArgs
 from infra.gcp.nodes import PlacedPool
 from infra.gcp.platform import Platform, PlatformArgs
-from infra.gcp.storage import DataBucket, ImageRegistry
+from infra.gcp.storage import DataBucket, DataBucketArgs, ImageRegistry, ImageRegistryArgs
 from infra.names import fit
 from isthmus.catalog import Catalog
 from isthmus.specs import labels
@@ -97,16 +97,15 @@ class Gcp:
         """See Cloud.bucket. Bucket names are shared by all projects, hence the project's id in it."""
         settings = self._settings
         full = fit(f"{self._project}-{settings.cluster_name}-{name}", BUCKET_NAME_LIMIT)
-        made = DataBucket(
-            f"{settings.cluster_name}-{name}", full, settings.region, not settings.deletion_protection, self._owned
-        )
+        args = DataBucketArgs(full, settings.region, force_destroy=not settings.deletion_protection)
+        made = DataBucket(f"{settings.cluster_name}-{name}", args, self._owned)
         return Bucket(made.bucket, made.bucket.apply(lambda bucket: f"gs://{bucket}"), made)
 
     def image_registry(self, name: str) -> Registry:
         """See Cloud.image_registry. Deleting the repository deletes its images."""
         settings = self._settings
         full = f"{settings.cluster_name}-{name}"
-        made = ImageRegistry(full, full, settings.region, self._project, self._owned)
+        made = ImageRegistry(full, ImageRegistryArgs(full, settings.region, self._project), self._owned)
         return Registry(made.url, made)
 
     def workload_identity(
