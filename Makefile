@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint lock clean
+.PHONY: help install demo test test-all bench lint lock clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,10 +25,13 @@ demo: $(VENV)/.installed ## both simulated clouds up, training on each, parity, 
 	$(BIN)/isthmus demo
 
 test: install ## unit, conformance and embedded-cluster tests
-	$(BIN)/python -m pytest -m "not slow" tests
+	$(BIN)/python -m pytest -m "not slow and not performance" tests
 
 test-all: install ## everything, the long repeats and scale too
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest -m "not performance" tests
+
+bench: install ## the budgets, measured on this machine in one run
+	$(BIN)/python -m pytest -s -m performance tests/performance
 
 lint: $(VENV)/.installed ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

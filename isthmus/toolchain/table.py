@@ -5,7 +5,7 @@ their checksums, in modules/<name>/go.mod and go.sum: a test holds the two toget
 with an empty build cache.
 
 A publisher's release is named only where the publisher also publishes its checksum. Addresses are those of the projects'
-own download pages, read 2026-11-30; {version}, {arch} (amd64, arm64) and {program} are filled in.
+own download pages, as remembered (no network to check them: a wrong one falls through to the build); {version}, {arch} (amd64, arm64) and {program} are filled in.
 """
 
 from isthmus.specs.errors import InvalidSpec

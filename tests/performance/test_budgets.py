@@ -1,0 +1,126 @@
+"""The budgets of docs/architecture.md, each measured in this one run and printed as a share of its budget (`make bench`).
+
+Ratios of two measurements where the budget is one; else seconds over the budget's seconds, on a machine that should be
+idle. Nothing here decides whether `make test` passes.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube import Cluster, wait
+from isthmus.specs import labels
+from tests.stacks import ROOT, Stacks
+
+pytestmark = [pytest.mark.performance, pytest.mark.local]
+
+STACK = "aws-sim"
+
+
+def told(what: str, seconds: float, budget: float) -> None:
+    """Print a measurement against its budget, on a line of its own."""
+    print(f"\n  {what}: {seconds:.2f} s measured, {seconds / budget:.2f} of its budget of {budget:g} s")
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
+    made = Stacks(tmp_path_factory.mktemp("bench") / "home")
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_help() -> None:
+    run = [sys.executable, "-m", "isthmus.cli.main", "--help"]
+    best = min(timed(lambda: subprocess.run(run, cwd=ROOT, capture_output=True, check=True)) for _ in range(5))
+    told("isthmus --help", best, 0.3)
+
+
+def test_up_then_a_preview_without_changes_then_down(stacks: Stacks) -> None:
+    told(
+        "pulumi up -s aws-sim, tools and images present",
+        timed(lambda: stacks.pulumi("up", "-s", STACK, "--yes", "--skip-preview")),
+        60,
+    )
+    wait_for_samples(stacks)
+    told(
+        "pulumi preview -s aws-sim, no changes",
+        timed(lambda: stacks.pulumi("preview", "-s", STACK, "--expect-no-changes")),
+        15,
+    )
+
+
+def wait_for_samples(stacks: Stacks) -> None:
+    [found] = stacks.clusters()
+    kube = Cluster(found.kubeconfig())
+    for name in ("sendrecv", "ddp-digits"):
+        wait.until(
+            lambda job=name: any(
+                one["type"] == "Succeeded" and one["status"] == "True"
+                for one in kube.get("kubeflow.org/v1", "PyTorchJob", job, labels.RUNS_NAMESPACE).get("status", {}).get("conditions", [])
+            ),
+            seconds=300, what=f"{name} to succeed",
+        )  # fmt: skip
+
+
+def test_training_through_the_platform_against_by_hand(stacks: Stacks) -> None:
+    """The same program, data and four processes: through operator, kubelet and containers, and started by hand."""
+    epochs = 150
+    done = stacks.isthmus("run", "ddp-digits", "-s", STACK, "--follow", "--json", "--set", f"env.EPOCHS={epochs}")
+    platform = json.loads(done.stdout)
+    by_hand = timed(lambda: by_hand_run(stacks, epochs))
+    print(
+        f"\n  training, {epochs} epochs: platform {platform['seconds']:.1f} s, by hand {by_hand:.1f} s, both measured;"
+    )
+    print(f"  ratio {platform['seconds'] / by_hand:.2f}, budget 1.15 for runs of 120 s or more")
+
+
+def by_hand_run(stacks: Stacks, epochs: int) -> None:
+    """Four processes in the unpacked training image, without Kubernetes."""
+    [root] = image_roots(stacks)
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "WORLD_SIZE": "4", "EPOCHS": str(epochs),
+                   "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            ["chroot", str(root), "python3", "/opt/isthmus/ddp_digits.py"],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": "0"}, stdout=subprocess.DEVNULL,
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    assert [rank.wait(timeout=900) for rank in ranks] == [0, 0, 0, 0]
+
+
+def image_roots(stacks: Stacks) -> list[Path]:
+    """Where the training image lies unpacked: the snapshot with its programs."""
+    found = sorted((stacks.home / "images" / "unpacked").glob("**/fs/opt/isthmus/ddp_digits.py"))
+    roots = [path.parents[2] for path in found if (path.parents[2] / "usr/bin/python3").exists()]
+    if not roots:
+        pytest.skip("the training image has more than one layer: no single folder to start it from by hand")
+    return roots[:1]
+
+
+def test_disk(stacks: Stacks) -> None:
+    size = sum(
+        int(
+            subprocess.run(
+                ["du", "-s", "--block-size=1M", str(path.resolve())], capture_output=True, text=True, check=True
+            ).stdout.split()[0]
+        )
+        for path in (stacks.home / "tools", stacks.home / "images", stacks.home / "clusters")
+        if path.exists()
+    )
+    print(
+        f"\n  tools, images and one cluster: {size / 1024:.1f} GB measured, {size / 1024 / 15:.2f} of the budget of 15 GB"
+    )
