@@ -6,9 +6,10 @@ clusters and a kill -9 in the middle of a create leaves what a real one would: a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,15 @@ class FileCluster:
 
     def change(self, **values: Any) -> None:
         """Write some of it."""
-        temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps({**self.document, **values}))
-        temporary.replace(self.path)
+        self.rewrite(lambda document: {**document, **values})
+
+    def rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Read, change and write it as one step, also between processes; readers always see a whole document."""
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            temporary = self.path.with_suffix(".new")
+            temporary.write_text(json.dumps(change(self.document)))
+            temporary.replace(self.path)
 
     def start(self) -> None:
         self.change(running=True)
@@ -58,6 +65,7 @@ class FileCluster:
 
     def delete(self) -> None:
         self.path.unlink(missing_ok=True)
+        self.path.with_suffix(".lock").unlink(missing_ok=True)
 
     def status(self) -> ClusterStatus:
         return ClusterStatus(self.name, "running" if self.document["running"] else "stopped")
@@ -117,14 +125,14 @@ class FileBackend:
 
     def apply(self, cluster: FileCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
         names = [f"{item['kind']}/{item['metadata']['name']}" for item in manifests]
-        cluster.change(objects=sorted({*cluster.document["objects"], *names}))
+        cluster.rewrite(lambda old: {**old, "objects": sorted({*old["objects"], *names})})
 
     def admit(self, cluster: FileCluster) -> None:
         self.apply(cluster, admission.manifests())
 
     def delete(self, cluster: FileCluster, manifests: Iterable[Mapping[str, Any]]) -> None:
         gone = {f"{item['kind']}/{item['metadata']['name']}" for item in manifests}
-        cluster.change(objects=sorted(set(cluster.document["objects"]) - gone))
+        cluster.rewrite(lambda old: {**old, "objects": sorted(set(old["objects"]) - gone)})
 
     def load_disk_driver(self, cluster: FileCluster) -> None:
         cluster.change(disk_driver=True)
@@ -133,8 +141,11 @@ class FileBackend:
         return dict(cluster.document["nodes"])
 
     def add_nodes(self, cluster: FileCluster, nodes: Iterable[dict[str, Any]]) -> None:
-        cluster.change(nodes={**cluster.document["nodes"], **{node["metadata"]["name"]: node for node in nodes}})
+        added = {node["metadata"]["name"]: node for node in nodes}
+        cluster.rewrite(lambda old: {**old, "nodes": {**old["nodes"], **added}})
 
     def remove_nodes(self, cluster: FileCluster, names: Iterable[str]) -> None:
         gone = set(names)
-        cluster.change(nodes={name: node for name, node in cluster.document["nodes"].items() if name not in gone})
+        cluster.rewrite(
+            lambda old: {**old, "nodes": {name: node for name, node in old["nodes"].items() if name not in gone}}
+        )
