@@ -60,7 +60,20 @@ def _node_problem(rest: Rest, state: ClusterState) -> str:
     rest.text("GET", "/api/v1/namespaces/default/serviceaccounts/default")  # pods cannot be made before it is there
     labelled = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": state.node, "labels": state.node_labels}}
     rest.apply(labelled, manager="isthmus-local-node")  # a manager of its own: labels that are no longer wanted go
+    return _pods_problem(rest, state)
+
+
+def _pods_problem(rest: Rest, state: ClusterState) -> str:
+    """A kubelet that was just started answers before it knows its pods: their logs cannot be read yet."""
+    running = f"/api/v1/pods?fieldSelector=spec.nodeName={state.node},status.phase=Running"
+    wanted = _uids(rest.text("GET", running))
+    if wanted and wanted - _uids(rest.text("GET", f"/api/v1/nodes/{state.node}/proxy/pods")):
+        return "the kubelet has not taken up its running pods yet"
     return ""
+
+
+def _uids(text: str) -> set[str]:
+    return {item["metadata"]["uid"] for item in json.loads(text).get("items") or ()}
 
 
 def _write_and_read_back(rest: Rest) -> None:
