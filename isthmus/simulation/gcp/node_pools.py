@@ -211,15 +211,15 @@ def stockout(call: Call) -> Any:
     def refuse(placement: Placement, others: list[str]) -> CloudError:
         instance = f"{_group(call)}-0000"
         zone = f"projects/{project(call)}/zones/{placement.zone}"
-        elsewhere = f" Zones with room: {', '.join(others)}." if others else ""
+        elsewhere = f" [zones with room: {', '.join(others)}]" if others else ""
         return CloudError(
             "GCE_STOCKOUT",
             f"Google Compute Engine: Not all instances running in IGM. Expected {placement.count}, running 0, transitioning"
             f" {placement.count}. Current errors: [GCE_STOCKOUT]: Instance '{instance}' creation failed: The zone '{zone}'"
-            " does not have enough resources available to fulfill the request.  Try a different zone, or try again later.",
-            status=503,
-            remedy=f"isthmus sim capacity {call.account.name} {placement.zone} {placement.machine} {placement.count}."
+            " does not have enough resources available to fulfill the request.  Try a different zone, or try again later"
             f"{elsewhere}",
+            status=503,
+            remedy=f"isthmus sim capacity {call.account.name} {placement.zone} {placement.machine} {placement.count}",
         )
 
     return refuse

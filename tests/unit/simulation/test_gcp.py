@@ -317,7 +317,8 @@ def test_a_stock_out_in_one_zone_names_zones_with_room(project: Project) -> None
     text = CLOUD.render("creating", CLOUD.types[POOL], "gpu", error.value)
     assert "[GCE_STOCKOUT]" in text
     assert f"The zone 'projects/{PROJECT}/zones/us-central1-a' does not have enough resources available" in text
-    assert "us-central1-b" in text.split("next:")[1]
+    assert "[zones with room: us-central1-b, us-central1-c" in text
+    assert text.endswith(f"next: isthmus sim capacity {PROJECT} us-central1-a n1-standard-8 1")
     project.make(POOL, "gpu", {**inputs, "nodeLocations": ["us-central1-b"]})
 
 
