@@ -319,3 +319,14 @@ def test_every_function_a_program_may_bind_is_there(nvml: ctypes.CDLL) -> None:
     assert level.value == 30
     for name in ("nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkRemotePciInfo_v2"):
         assert getattr(nvml, name)() == 3, name
+
+
+def test_containers_find_the_driver_where_it_says() -> None:
+    """The container runtime's wrapper mounts the files; the library looks for its cards at the fixed path."""
+    here = Path(driver.__file__).parent
+    wrapper = (here.parent / "containers" / "oci-runtime.sh").read_text()
+    for file, path in driver.CONTAINER_FILES.items():
+        assert file in path
+        assert path in wrapper
+    assert driver.CONTAINER_PATH in wrapper
+    assert f'"{driver.CONTAINER_PATH}/{driver.CARDS}"' in (here / "cards.h").read_text()
