@@ -14,13 +14,15 @@ from infra import cloud as clouds
 from isthmus import catalog, costs
 from isthmus.specs import labels, stack
 from operators import deploy, device_plugin, training_operator
-from workloads import bindings, render
+from workloads import bindings, fit, render
 
 settings = stack.from_config(CONFIG.get(), stack=pulumi.get_stack())
 facts = catalog.load()
 cloud = clouds.select(settings, facts)
 cloud.check()
-specs = [render.load(name) for name in settings.samples]  # a wrong name is refused before anything is made
+specs = [render.load(name) for name in settings.samples]
+for spec in specs:  # what no node can run is refused before anything is made
+    fit.check(spec, fit.pool_nodes(settings.gpu_pools, facts, settings.cloud, settings.region))
 
 # A cluster with its pools, a bucket for data, and an identity that may use it.
 platform = cloud.cluster(settings.cluster)

@@ -7,6 +7,8 @@ isthmus.kube.explain says it in words; cards that no node has do not come by wai
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from isthmus.catalog import Catalog
+from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import Refused
 from isthmus.specs.workload import WorkloadSpec
 
@@ -53,6 +55,27 @@ def check(spec: WorkloadSpec, nodes: Iterable[NodeCapacity], *, remedy: str = ""
             subject=f"workload {spec.name}",
             remedy=remedy or "ask for fewer, or give the stack a larger pool",
         )
+
+
+def pool_node(pool: NodePool, facts: Catalog, cloud: str, region: str) -> NodeCapacity:
+    """What one node of a pool offers.
+
+    Raises:
+        InvalidSpec: the catalog has no machine for the pool.
+    """
+    if pool.instance_type is not None:
+        shape = facts.shape(cloud, pool.instance_type)
+    else:
+        assert pool.gpu is not None  # a pool names a machine or cards
+        shape = facts.machine_for(cloud, region, pool.gpu)
+    count, model = (pool.gpu.count, facts.gpu(pool.gpu.model).model) if pool.gpu else (shape.gpu_count, shape.gpu_model)
+    shares = pool.sharing.replicas if pool.sharing.mode == "time-slicing" else 1
+    return NodeCapacity(f"a node of pool {pool.name}", count * shares, model)
+
+
+def pool_nodes(pools: Iterable[NodePool], facts: Catalog, cloud: str, region: str) -> list[NodeCapacity]:
+    """Every node that these pools may have."""
+    return [node for pool in pools for node in [pool_node(pool, facts, cloud, region)] * pool.max]
 
 
 def _of_model(spec: WorkloadSpec, nodes: Sequence[NodeCapacity], remedy: str) -> list[NodeCapacity]:

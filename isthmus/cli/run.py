@@ -177,20 +177,14 @@ def _growth(stack: str) -> "list[NodeCapacity]":
     """Nodes that the pools of a real stack may still add: the cluster's autoscaler makes them when a pod waits."""
     from isthmus import catalog
     from isthmus.cli.project import settings
-    from workloads.fit import NodeCapacity
+    from workloads import fit
 
     chosen = settings(stack)
     if chosen.mode != "real":
         return []
-    facts, nodes = catalog.load(), []
-    for pool in chosen.gpu_pools:
-        if pool.instance_type is not None:
-            shape = facts.shape(chosen.cloud, pool.instance_type)
-        elif pool.gpu is not None:
-            shape = facts.machine_for(chosen.cloud, chosen.region, pool.gpu)
-        else:
-            continue
-        shares = pool.sharing.replicas if pool.sharing.mode == "time-slicing" else 1
-        one = NodeCapacity(f"a further node of pool {pool.name}", shape.gpu_count * shares, shape.gpu_model)
-        nodes += [one] * (pool.max - pool.size)
-    return nodes
+    facts = catalog.load()
+    return [
+        node
+        for pool in chosen.gpu_pools
+        for node in [fit.pool_node(pool, facts, chosen.cloud, chosen.region)] * (pool.max - pool.size)
+    ]
