@@ -1,4 +1,5 @@
-"""What tests of real local clusters share: a home that borrows programs and images, and small pods that do one thing."""
+"""What tests of real local clusters share: a home that borrows programs and images, and small pods that do one
+thing."""
 
 from pathlib import Path
 from typing import Any

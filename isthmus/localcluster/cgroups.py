@@ -18,8 +18,8 @@ CPU_SHARES = 10
 cluster gets the share of one process of the host."""
 
 SYSTEM_SHARES = 4
-"""Weight of our own processes against that of the containers, which the kubelet sets to one per CPU: containers that take
-all they can get must not keep the API server from answering."""
+"""Weight of our own processes against that of the containers, which the kubelet sets to one per CPU: containers that
+take all they can get must not keep the API server from answering."""
 
 KILL_SECONDS = 20.0
 """How long killed processes may take to be gone; only one stuck in the kernel takes longer."""
@@ -89,7 +89,8 @@ class Tree:
         return found
 
     def end(self, below: str = "", *, but: Iterable[str] = (), grace: float = 0.0) -> None:
-        """End the processes of the tree or of one group: SIGTERM and `grace` seconds first, then SIGKILL until none is left.
+        """End the processes of the tree or of one group: SIGTERM and `grace` seconds first, then SIGKILL until none is
+        left.
 
         The caller itself is never signalled.
 

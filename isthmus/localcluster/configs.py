@@ -191,7 +191,8 @@ def resolv_conf(resolvers: list[str]) -> str:
 
 
 def storage() -> str:
-    """local-path-provisioner's configuration. The two commands are programs of the helper image, so it needs no shell."""
+    """local-path-provisioner's configuration. The two commands are programs of the helper image, so it needs no
+    shell."""
     return json.dumps({
         "nodePathMap": [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": [VOLUMES]}],
         "setupCommand": "/bin/volume-setup",

@@ -230,8 +230,8 @@ class EmbeddedCluster:
         driver.write_cards(self.paths.driver, cards)
 
     def _restart_device_plugins(self, state: ClusterState) -> None:
-        """A device plugin counts the cards when it starts. One deleted pod is made anew by its DaemonSet at once, where a
-        killed container would wait out the kubelet's back-off."""
+        """A device plugin counts the cards when it starts. One deleted pod is made anew by its DaemonSet at once, where
+        a killed container would wait out the kubelet's back-off."""
         from isthmus.kube import Cluster
 
         cluster = Cluster(self.kubeconfig())
@@ -361,8 +361,8 @@ def _process(entry: dict[str, Any]) -> ProcessStatus:
     pid = entry["pid"]
     running = pid is not None and processes.alive(pid, entry["started"])
     return ProcessStatus(
-        entry["name"], running, running and entry["ready"], pid if running else None, entry["restarts"], entry["last_exit"],
-        entry["since"], entry["message"],
+        entry["name"], running, running and entry["ready"], pid if running else None, entry["restarts"],
+        entry["last_exit"], entry["since"], entry["message"],
     )  # fmt: skip
 
 

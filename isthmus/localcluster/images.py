@@ -301,7 +301,8 @@ SHARED_PARTS = ("io.containerd.content.v1.content/blobs", "io.containerd.snapsho
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """A copy whose blobs and layers are hard links, and everything else its own. On another file system: a full copy."""
+    """A copy whose blobs and layers are hard links, and everything else its own. On another file system: a full
+    copy."""
     same = source.stat().st_dev == target.parent.stat().st_dev
     options = ["--archive", "--link"] if same else ["--archive", "--reflink=auto"]
     done = subprocess.run(["cp", *options, str(source), str(target)], capture_output=True, text=True, check=False)

@@ -40,7 +40,8 @@ def config() -> str:
             "manageNodesWithAnnotationSelector": f"{ANNOTATION}={ANNOTATION_VALUE}",
             "nodeLeaseDurationSeconds": LEASE_SECONDS,
             "cidr": "10.248.0.0/14",
-            # Enough workers for a thousand nodes and ten thousand pods; with KWOK's default of 4 they wait for each other.
+            # Enough workers for a thousand nodes and ten thousand pods; with KWOK's default of 4 they wait for each
+            # other.
             "podPlayStageParallelism": 32,
             "nodePlayStageParallelism": 16,
             "nodeLeaseParallelism": 16,

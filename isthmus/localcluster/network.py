@@ -37,8 +37,9 @@ host they are empty folders."""
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_WANTED = 1024
-"""A cluster's processes hold some 20 inotify instances, its containers more; the kernel's default for a user is 128, and
-the sixth cluster's kubelet ends with "inotify_init: too many open files" (tried 2026-11-30; case A25 of the reports)."""
+"""A cluster's processes hold some 20 inotify instances, its containers more; the kernel's default for a user is 128,
+and the sixth cluster's kubelet ends with "inotify_init: too many open files" (tried 2026-11-30; case A25 of the
+reports)."""
 
 
 @contextmanager
@@ -97,8 +98,8 @@ def run(*command: str, check: bool = True, input_text: str | None = None) -> str
 
 
 def _free_number(identity: str) -> int:
-    """A free N of 10.200.N.0/24. The search starts at a place of the cluster's own, so that a cluster which is down for a
-    while (after a reboot) seldom finds its range taken."""
+    """A free N of 10.200.N.0/24. The search starts at a place of the cluster's own, so that a cluster which is down for
+    a while (after a reboot) seldom finds its range taken."""
     used = _used_networks()
     first = int(identity, 16)
     for step in range(254):
@@ -198,8 +199,8 @@ table ip isthmus {{
 
 
 def _allow_way_out(state: ClusterState) -> None:
-    """Let the cluster out under the host's address, and nobody in but the host. A host that cannot do that (no NAT in its
-    kernel) still has a working cluster, so a failure is not one of create."""
+    """Let the cluster out under the host's address, and nobody in but the host. A host that cannot do that (no NAT in
+    its kernel) still has a working cluster, so a failure is not one of create."""
     _note_forwarding()
     run("nft", "-f", "-", check=False, input_text=f"""\
 table ip {state.space}
@@ -220,14 +221,23 @@ table ip {state.space} {{
 def _note_forwarding() -> None:
     if FORWARD.read_text(encoding="ascii").strip() == "0":
         _share(forwarding_was_off=True)
-        FORWARD.write_text("1", encoding="ascii")
+        _set(FORWARD, "1")
 
 
 def _raise_limits() -> None:
     now = int(INOTIFY.read_text(encoding="ascii"))
     if now < INOTIFY_WANTED:
         _share(inotify_was=now)
-        INOTIFY.write_text(str(INOTIFY_WANTED), encoding="ascii")
+        _set(INOTIFY, str(INOTIFY_WANTED))
+
+
+def _set(setting: Path, value: str) -> None:
+    """Change a kernel setting where this machine lets us. Where it does not (/proc/sys mounted read-only), the cluster has
+    no way out, or its kubelet says which limit it met."""
+    try:
+        setting.write_text(value, encoding="ascii")
+    except OSError:
+        return
 
 
 def _make_mount_points() -> None:
@@ -254,9 +264,9 @@ def _clusters_left() -> bool:
 def _remove_shared() -> None:
     shared = read_json(SHARED / "shared.json") or {}
     if shared.get("forwarding_was_off"):
-        FORWARD.write_text("0", encoding="ascii")
+        _set(FORWARD, "0")
     if "inotify_was" in shared and INOTIFY.read_text(encoding="ascii").strip() == str(INOTIFY_WANTED):
-        INOTIFY.write_text(str(shared["inotify_was"]), encoding="ascii")
+        _set(INOTIFY, str(shared["inotify_was"]))
     for path in shared.get("made", ()):
         try:
             if Path(path) == NETNS and not any(NETNS.iterdir()):

@@ -1,4 +1,5 @@
-"""What every local cluster has in its API server from the start: roles of our processes, DNS, the default storage class.
+"""What every local cluster has in its API server from the start: roles of our processes, DNS, the default storage
+class.
 
 Pure: manifests as dicts. The supervisor applies them as soon as the API server serves, before anything that needs them.
 """
@@ -53,8 +54,8 @@ KWOK_RULES = [
     _rule("core", "pods", "get list watch patch update delete"),
     _rule("coordination.k8s.io", "leases", "get list watch create patch update"),
 ]
-"""What KWOK needs for nodes and pods (kustomize/rbac of sigs.k8s.io/kwok v0.8.0, its own resources left out: stages come
-from a file)."""
+"""What KWOK needs for nodes and pods (kustomize/rbac of sigs.k8s.io/kwok v0.8.0, its own resources left out: stages
+come from a file)."""
 
 STORAGE_RULES = [
     _rule("core", "nodes persistentvolumeclaims configmaps", "get list watch"),
@@ -107,7 +108,8 @@ def _kwok_priority() -> Object:
 
 
 def _dns(state: ClusterState) -> list[Object]:
-    """The service that pods' resolv.conf names. CoreDNS runs beside the kubelet, so its endpoint is the node's address."""
+    """The service that pods' resolv.conf names. CoreDNS runs beside the kubelet, so its endpoint is the node's
+    address."""
     labels = {**_labels(), "k8s-app": "kube-dns", "kubernetes.io/name": "CoreDNS"}
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
     service = {

@@ -199,8 +199,8 @@ def _usage(*, sign: bool = False, certificates: bool = False) -> x509.KeyUsage:
 
 
 def _usable(path: Path, wanted: Certificate | None = None) -> bool:
-    """Whether a certificate is there with its key and has RENEW_DAYS left; and, if it is not an authority's own, whether
-    it is signed by today's authority and answers to the names."""
+    """Whether a certificate is there with its key and has RENEW_DAYS left; and, if it is not an authority's own,
+    whether it is signed by today's authority and answers to the names."""
     if not path.exists() or not path.with_suffix(".key").exists():
         return False
     certificate = x509.load_pem_x509_certificate(path.read_bytes())

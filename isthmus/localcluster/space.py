@@ -26,7 +26,8 @@ INSIDE = ("net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding")
 
 
 def enter(state: ClusterState, paths: Paths) -> None:
-    """Put the calling process (one thread) into the cluster's network and mount namespaces, making the latter if needed."""
+    """Put the calling process (one thread) into the cluster's network and mount namespaces, making the latter if
+    needed."""
     witness = inhabitant(state, paths)
     linux.setns(network.namespace(state), linux.CLONE_NEWNET)
     if witness is not None:

@@ -2,9 +2,10 @@
 
 Started as `python -m isthmus.localcluster.supervisor FOLDER`, it forks away from its parent, takes the cluster's
 supervisor lock, enters the cluster's namespaces and cgroup, ends what an earlier supervisor left behind (containers
-excepted: they go on), and then starts and restarts the components in dependency order until SIGTERM (SIGHUP: try those again that were given up). What it knows is in
-status.json, replaced on every change. One thread; it imports nothing heavy. It does not decide whether a cluster should
-exist, makes no network and no certificates: embedded.py does, before it starts this.
+excepted: they go on), and then starts and restarts the components in dependency order until SIGTERM (SIGHUP: try those
+again that were given up). What it knows is in status.json, replaced on every change. One thread; it imports nothing
+heavy. It does not decide whether a cluster should exist, makes no network and no certificates: embedded.py does, before
+it starts this.
 """
 
 import os
@@ -49,8 +50,8 @@ GIVE_UP = 15
 """Short lives in a row after which a component is left down (about two minutes); `start` (SIGHUP) tries again."""
 
 LAUNCH = """while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@\""""
-"""Shell: join the cgroups named before `--`, then become the program. It is the child's part, because each join takes the
-kernel some milliseconds, and the parent has others to start."""
+"""Shell: join the cgroups named before `--`, then become the program. It is the child's part, because each join takes
+the kernel some milliseconds, and the parent has others to start."""
 
 CONTAINER_GRACE = 2.0
 SUPERVISOR_GROUP = "system/supervisor"
@@ -271,8 +272,8 @@ class Supervisor:
         self.paths.status.unlink(missing_ok=True)
 
     def _end(self, slot: Slot) -> None:
-        """End a component, but neither containers nor their keepers: those sit in groups of their own, yet where version 1
-        and 2 are mounted side by side they stay in containerd's group of the other hierarchy."""
+        """End a component, but neither containers nor their keepers: those sit in groups of their own, yet where
+        version 1 and 2 are mounted side by side they stay in containerd's group of the other hierarchy."""
         self.tree.end(f"system/{slot.component.name}", but=CONTAINERS, grace=slot.component.grace)
 
 

@@ -1,5 +1,5 @@
-"""A real embedded cluster for tests: one per session (`embedded_cluster`), in an ISTHMUS_HOME of its own that borrows the
-programs, images and caches of the user's. `fresh_home` is for tests that break clusters and need their own.
+"""A real embedded cluster for tests: one per session (`embedded_cluster`), in an ISTHMUS_HOME of its own that borrows
+the programs, images and caches of the user's. `fresh_home` is for tests that break clusters and need their own.
 
 Tests here carry the marker `local`; where embedded cannot run they are skipped with the reason.
 """
@@ -46,8 +46,8 @@ def session_home(can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def embedded_cluster(session_home: Path, pytestconfig: pytest.Config) -> Iterator[EmbeddedCluster]:
-    """One running embedded cluster for all tests of the session. Use a namespace of your own (`namespace`) and leave the
-    cluster as you found it."""
+    """One running embedded cluster for all tests of the session. Use a namespace of your own (`namespace`) and leave
+    the cluster as you found it."""
     cluster = EmbeddedRuntime().create("shared", LocalClusterConfig())
     yield cluster
     if not pytestconfig.getoption("--keep-cluster"):

@@ -1,5 +1,5 @@
-"""What every runtime must do, whatever runs the cluster (isthmus/localcluster/runtime.py). Parametrised: a new runtime is
-one more name in RUNTIMES. Skipped where a runtime cannot run, in its own words."""
+"""What every runtime must do, whatever runs the cluster (isthmus/localcluster/runtime.py). Parametrised: a new runtime
+is one more name in RUNTIMES. Skipped where a runtime cannot run, in its own words."""
 
 import os
 from collections.abc import Iterator
