@@ -25,6 +25,7 @@ def install(
     keep_cache
         Keep Go's caches, which are otherwise removed once everything is installed.
     """
+    from isthmus.localcluster import images as unpacked
     from isthmus.localcluster import recipes
     from isthmus.toolchain import install as installer
     from isthmus.toolchain.progress import Progress, duration
@@ -51,4 +52,7 @@ def install(
         if images:
             early.result()
             recipes.build_all(progress.note)
+        if not groups:
+            progress.note("unpacking the images, once for every local cluster")
+            unpacked.ensure_store()
     print(f"{len(outcomes)} ready; next: isthmus doctor")
