@@ -126,18 +126,6 @@ class Engine:
         )
         return watch
 
-    def finish_creations(self, urns: list[str]) -> Watch:
-        """Go on with creations that a kill interrupted, so that they are in the state and can be deleted."""
-        watch = self._watch(f"finish what was interrupted in {self.name}")
-        self._run(
-            "up",
-            watch,
-            lambda: self._stack.up(
-                target=urns, on_event=watch, on_output=watch.write, color="never", show_secrets=False
-            ),
-        )
-        return watch
-
     def destroy(self) -> Watch:
         """Delete everything the state knows."""
         watch = self._watch(f"down {self.name}")

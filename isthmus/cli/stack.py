@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from isthmus.cli.engine import CLUSTER_TYPES, Engine, Watch, kubeconfig_of
 from isthmus.cli.output import confirm, is_terminal, print_json
-from isthmus.specs.errors import NotReady, Refused
+from isthmus.specs.errors import IsthmusError, NotReady, Refused
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
 
@@ -93,7 +93,8 @@ def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
     if not confirm(f"delete {len(resources)} resources of {stack}; go on?", yes=yes):
         raise Refused("not confirmed; nothing changed", subject=f"stack {stack}", remedy=f"isthmus down {stack} --yes")
     if interrupted:
-        engine.finish_creations(interrupted)
+        _finish(engine, interrupted)
+        resources = engine.resources()
     objects = [item for item in resources if item["type"].startswith("kubernetes:")]
     if cluster_gone:
         # pulumi-kubernetes then drops what it cannot reach; opt-in, so that a short outage loses no state (case A01).
@@ -120,6 +121,27 @@ def kubeconfig(stack: str, *, native: bool = False) -> None:
 
     values = outputs(stack)["kubeconfigNative"] if native else kubeconfig_of(stack)
     print(yaml.safe_dump(values, sort_keys=False), end="")
+
+
+def _finish(engine: Engine, interrupted: list[str]) -> None:
+    """Go on with creations that a kill cut short, so that the state knows what they made and it can be deleted.
+
+    A whole `up`, since the engine makes no part of a program whose other parts are not there yet. It may fail further on:
+    what counts is that nothing is half-made any more.
+    """
+    print(f"{len(interrupted)} creations were cut short: finishing them first, so that what they made is deleted too")
+    try:
+        engine.up()
+    except Refused:
+        raise
+    except IsthmusError as error:
+        left = engine.interrupted_creations()
+        if left:
+            raise IsthmusError(
+                f"a creation that was cut short could not be finished: {error.message}",
+                subject=left[0].rsplit("::", 1)[-1],
+                remedy=error.remedy,
+            ) from error
 
 
 def _require_reachable(stack: str, objects: int) -> None:
