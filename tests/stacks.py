@@ -23,7 +23,8 @@ class Stacks:
     """The isthmus and pulumi commands on the repository's stacks, with state and clusters in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
-        plugins = (home.pulumi_home() / "plugins").resolve()
+        # The home of the session may itself have borrowed its programs: the plugins lie beside the real ones.
+        plugins = home.tools().resolve().parent / "pulumi" / "plugins"
         self.home = borrow_home(folder)
         (self.home / "pulumi").mkdir(mode=0o700)
         (self.home / "pulumi" / "plugins").symlink_to(plugins)
