@@ -7,10 +7,14 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from isthmus.catalog import load, read_catalog
 from isthmus.catalog.load import DATA
 from isthmus.costs.compare import compare
 from isthmus.specs.workload import WorkloadSpec
+
+pytestmark = pytest.mark.performance  # wall time: only on an idle machine does it say anything
 
 LOAD_SECONDS = 0.05
 HUNDRED_SECONDS = 1.0
