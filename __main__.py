@@ -63,7 +63,6 @@ pulumi.export("kubeconfig", cloud.kubeconfig(platform))
 pulumi.export("kubeconfigNative", cloud.kubeconfig(platform, native=True))
 if settings.cost_report:
     report = costs.report_for(specs, catalog=facts)
-    deploy.objects(
-        "cost-report", [render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})], provider
-    )
+    written = render.config_map("cost-report", {"report.json": json.dumps(report, sort_keys=True)})
+    deploy.objects("cost-report", [written], provider, depends_on=[namespace])
     pulumi.export("costReport", costs.summary(report))

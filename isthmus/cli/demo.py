@@ -79,6 +79,10 @@ def _train(stack: str, sample: str) -> dict[str, Any]:
 
     cluster, store = cluster_of(stack), open_store()
     run = submit.adopt(cluster, store, render.load(sample), stack=stack)
+    if run.state.final:
+        print(
+            f"{sample} was trained on {stack} before; this is what came of it (isthmus run {sample} -s {stack} trains anew)"
+        )
     code = follow_to_end(cluster, store, run)
     ended, latest = store.get(run.id), store.latest(run)
     return {

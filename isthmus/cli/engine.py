@@ -155,9 +155,6 @@ class Engine:
     def _run(self, verb: str, watch: Watch, action: Any) -> None:
         try:
             action()
-        except KeyboardInterrupt:
-            self._stack.cancel()
-            raise
         except Exception as error:
             raise self._failed(verb, error, watch) from error
 

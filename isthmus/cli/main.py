@@ -63,7 +63,7 @@ def _help() -> str:
     lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join(
         [
-            "isthmus: the same GPU training platform on EKS, GKE and kind, real or simulated",
+            "isthmus: the same GPU training platform on EKS and GKE, real or simulated",
             "",
             "usage: isthmus COMMAND ...        isthmus COMMAND --help        isthmus --version",
             "",

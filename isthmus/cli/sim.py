@@ -13,6 +13,7 @@ from isthmus.simulation.account import Account, open_account
 from isthmus.simulation.faults import Fault
 from isthmus.simulation.quota import EVERYWHERE, Quota
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
+from isthmus.toolchain import home
 
 app = App(name="sim", help="Look into a simulated account and steer it.")
 fault = App(name="fault", help="Order faults: errors, latency, interfaces that stay attached.")
@@ -88,7 +89,7 @@ def show_or_set_quota(
         return
     if value < 0:
         raise InvalidSpec(f"a limit is not negative: {value:g}", subject=f"quota {code}", remedy="give 0 or more")
-    quota.set_limit(open_account(account), code, value, region)
+    quota.set_limit(_steered(account), code, value, region)
     where = "everywhere" if region == EVERYWHERE else f"in {region}"
     print(f"{known[code].name} ({code}) is now {value:g} {known[code].unit} {where} for {account}")
 
@@ -125,7 +126,7 @@ def show_or_set_capacity(
         raise InvalidSpec(
             f"{count!r} is no number of machines", subject=f"zone {zone}", remedy="give 0 or more, or none"
         )
-    capacity.set_available(open_account(account), zone, machine, None if count == "none" else int(count))
+    capacity.set_available(_steered(account), zone, machine, None if count == "none" else int(count))
     told = "as many as asked for" if count == "none" else count
     print(f"{zone} has {told} {machine} for {account}")
 
@@ -173,7 +174,7 @@ def add_fault(
     if kind != "error" and seconds == 0:
         raise InvalidSpec(f"a {kind} fault needs --seconds", subject="fault", remedy="add --seconds 90")
     ordered = Fault(kind, operation, type, nth, times, seconds, code, message)
-    print(f"fault {faults.add(open_account(account), ordered)} ordered for {account}")
+    print(f"fault {faults.add(_steered(account), ordered)} ordered for {account}")
 
 
 @fault.command(name="list")
@@ -201,7 +202,7 @@ def remove_fault(account: str, number: int | None = None) -> None:
 @fault.command(name="scale")
 def set_scale(account: str, scale: float | None = None) -> None:
     """Show or set real seconds per simulated second: 0 waits not at all, 1 as long as the real cloud."""
-    opened = open_account(account, create=scale is not None)
+    opened = open_account(account, create=False) if scale is None else _steered(account)
     if scale is not None:
         if not 0 <= scale <= 10:
             raise InvalidSpec(f"the scale is 0 to 10, not {scale:g}", subject=f"account {account}", remedy="try 0.01")
@@ -299,3 +300,25 @@ def _capacity_rows(account: Account, zone: str | None) -> list[dict[str, Any]]:
         }
         for row in found.fetchall()
     ]
+
+
+def _steered(account: str) -> Account:
+    """An account to change, made if a simulated stack names it. Any other name may be that of a real profile or project,
+    whose kubeconfigs would then look for clusters here.
+
+    Raises:
+        InvalidSpec: no simulated stack uses it.
+    """
+    from isthmus.cli import project
+    from isthmus.specs import stack as stacks
+
+    root = project.root()
+    settings = [stacks.load(root, name) for name in stacks.names(root)]
+    known = sorted({item.account for item in settings if item.mode == "simulated"})
+    if account not in known and not home.account_file(account).exists():
+        raise InvalidSpec(
+            f"no simulated stack uses account {account!r}; known: {', '.join(known)}",
+            subject=f"account {account}",
+            remedy=f"isthmus sim quota {known[0] if known else 'ACCOUNT'}",
+        )
+    return open_account(account)

@@ -1,7 +1,7 @@
 """isthmus preview, up, refresh, down, kubeconfig: the life of a stack."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -85,13 +85,19 @@ def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
         The cluster was deleted outside isthmus: drop its objects from the state and delete what is left of the cloud.
     """
     engine = Engine(stack)
-    interrupted = engine.interrupted_creations()
+    interrupted = engine.interrupted_creations() or _half_made(engine)
     resources = [item for item in engine.resources() if item["type"] != "pulumi:pulumi:Stack"]
     if not resources and not interrupted:
         print(f"stack {stack} has nothing to delete")
         return
     if not confirm(f"delete {len(resources)} resources of {stack}; go on?", yes=yes):
         raise Refused("not confirmed; nothing changed", subject=f"stack {stack}", remedy=f"isthmus down {stack} --yes")
+    if interrupted and cluster_gone:
+        raise Refused(
+            f"{len(interrupted)} creations were cut short; what they made must be finished before it can be deleted",
+            subject=f"stack {stack}",
+            remedy=f"isthmus up {stack}, then isthmus down {stack}",
+        )
     if interrupted:
         _finish(engine, interrupted)
         resources = engine.resources()
@@ -100,7 +106,7 @@ def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
         # pulumi-kubernetes then drops what it cannot reach; opt-in, so that a short outage loses no state (case A01).
         os.environ["PULUMI_K8S_DELETE_UNREACHABLE"] = "true"
     elif objects:
-        _require_reachable(stack, len(objects))
+        _require_reachable(stack, resources, len(objects))
     watch = engine.destroy()
     watch.progress.done(watch.summary())
 
@@ -144,10 +150,31 @@ def _finish(engine: Engine, interrupted: list[str]) -> None:
             ) from error
 
 
-def _require_reachable(stack: str, objects: int) -> None:
+def _half_made(engine: Engine) -> list[str]:
+    """What a failed creation left in a simulated account and the engine does not know (a cluster that was not ready in
+    time): URNs of this stack."""
+    from isthmus.simulation import account as accounts
+    from isthmus.toolchain import home
+
+    settings = engine.settings
+    if settings.mode != "simulated" or not home.account_file(settings.account).exists():
+        return []
+    rows = accounts.open_account(settings.account).rows()
+    return [
+        row.urn for row in rows if row.state == accounts.CREATING and row.urn.startswith(f"urn:pulumi:{engine.name}::")
+    ]
+
+
+def _require_reachable(stack: str, resources: list[dict[str, Any]], objects: int) -> None:
+    """Refuse to go on while the API server is away: by the provider's own kubeconfig, since a stack whose `up` failed may
+    have no outputs."""
+    import json
+
     from isthmus.kube.client import Cluster
 
-    if Cluster(kubeconfig_of(stack)).ready():
+    providers = [item for item in resources if item["type"] == "pulumi:providers:kubernetes"]
+    kubeconfig = providers[0].get("inputs", {}).get("kubeconfig") if providers else None
+    if isinstance(kubeconfig, str) and Cluster(json.loads(kubeconfig)).ready():
         return
     raise NotReady(
         f"the cluster does not answer, so its {objects} objects cannot be deleted; the state was left as it is",

@@ -21,11 +21,13 @@ def status(stack: str, *, json: bool = False) -> int:
     from isthmus.kube import Cluster
 
     cluster = Cluster(kubeconfig_of(stack))
-    report: dict[str, Any] = {"stack": stack, "server": cluster.server, "processes": _processes(cluster.server)}
+    local = _local(cluster.server)
+    report: dict[str, Any] = {"stack": stack, "server": cluster.server, "processes": local["processes"]}
     try:
         report |= {"nodes": _nodes(cluster), "workloads": _workloads(cluster), "problems": _problems(cluster)}
     except IsthmusError as error:
         report |= {"nodes": [], "workloads": [], "problems": [error.message]}
+    report["problems"] = [*local["problems"], *report["problems"]]
     if json:
         print_json(report)
         return 1 if report["problems"] else 0
@@ -82,14 +84,26 @@ def _problems(cluster: Any) -> list[str]:
     return list(explain.cluster_problems(cluster))
 
 
-def _processes(server: str) -> list[dict[str, Any]]:
-    """The processes of the local cluster behind this address, if it is one of ours; else none."""
+def _local(server: str) -> dict[str, list[Any]]:
+    """The processes of the local cluster behind this address, if it is one of ours, and what is wrong with them."""
     from isthmus.localcluster import runtime
 
-    for cluster in runtime.choose().list():
-        if cluster.endpoint == server:
-            return [
-                {"process": item.name, "running": item.running, "restarts": item.restarts, "last_exit": item.last_exit}
-                for item in cluster.status().processes
-            ]
-    return []
+    for kind in runtime.runtimes():
+        if kind.available() is not None:
+            continue
+        for cluster in kind.list():
+            if cluster.endpoint == server:
+                return _supervised(cluster)
+    return {"processes": [], "problems": []}
+
+
+def _supervised(cluster: Any) -> dict[str, list[Any]]:
+    now = cluster.status()
+    processes = [
+        {"process": item.name, "running": item.running, "restarts": item.restarts, "last_exit": item.last_exit}
+        for item in now.processes
+    ]
+    if now.phase == "running":
+        return {"processes": processes, "problems": []}
+    said = f": {now.message}" if now.message else ""
+    return {"processes": processes, "problems": [f"the local cluster {cluster.name} is {now.phase}{said}"]}

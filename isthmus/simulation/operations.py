@@ -121,6 +121,11 @@ class Operations:
             return None
         if known or known_inputs:
             self.note_known(urn)
+        if row.state == accounts.DELETING and not accounts.is_alive(row.owner):
+            # Killed in the middle of a delete: what is half gone is no resource, so the delete is finished.
+            kind.delete(self._call(kind, row.urn, row.inputs, row))
+            self.account.remove(token, row.key)
+            return None
         if row.state == accounts.CREATING:
             if accounts.is_alive(row.owner):
                 return row
@@ -154,6 +159,7 @@ class Operations:
             computed = {**_computed(kind, row.outputs, call.inputs), **kind.update(call)}
         except BaseException:
             with self.account.transaction():
+                self.account.store(token, row.key, inputs=row.inputs, outputs=row.outputs)
                 self._record(self._call(kind, urn, row.inputs, row), strict=False)
             raise
         return self._store(call, inputs, computed, urn)
@@ -265,7 +271,8 @@ class Operations:
             )
             self.account.insert(row)
         else:
-            self.account.store(kind.token, call.key, inputs=conceal(inputs), owner=accounts.this_process())
+            intent = {"inputs": conceal(inputs), "state": accounts.CREATING, "owner": accounts.this_process()}
+            self.account.store(kind.token, call.key, **intent)
             row = earlier
             call.resumed = True
         self._record(call)

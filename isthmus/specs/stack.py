@@ -106,8 +106,17 @@ def from_config(config: Mapping[str, str], *, stack: str) -> StackSettings:
     """
     prefix = f"{PROJECT}:"
     own = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
-    decoded = {key: json.loads(value) if value[:1] in {"{", "["} else value for key, value in own.items()}
-    return parse(decoded, origin=f"{CONFIG_DIR}/Pulumi.{stack}.yaml")
+    origin = f"{CONFIG_DIR}/Pulumi.{stack}.yaml"
+    return parse({key: _decoded(key, value, origin) for key, value in own.items()}, origin=origin)
+
+
+def _decoded(key: str, value: str, origin: str) -> Any:
+    if value[:1] not in {"{", "["}:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InvalidSpec(f"{key} is not valid JSON: {error}", subject=origin, remedy=f"edit {origin}") from error
 
 
 def load(root: Path, stack: str) -> StackSettings:
@@ -128,9 +137,8 @@ def load(root: Path, stack: str) -> StackSettings:
     shown = f"{CONFIG_DIR}/{path.name}"
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise InvalidSpec(f"{shown}, line {line}: {error.problem}", subject=shown, remedy=f"edit {shown}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidSpec(f"{shown}{_where(error)}", subject=shown, remedy=f"edit {shown}") from error
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise InvalidSpec(f"{shown} has no config section", subject=shown, remedy=f"edit {shown}")
@@ -138,6 +146,13 @@ def load(root: Path, stack: str) -> StackSettings:
     return parse(
         {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}, origin=shown
     )
+
+
+def _where(error: Exception) -> str:
+    """Line and problem of a YAML error, as far as it knows them."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+    return f", line {mark.line + 1}: {problem}" if mark else f": {problem}"
 
 
 def names(root: Path) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from isthmus.simulation import clock, local
-from isthmus.simulation.account import CREATING, READY, Account
+from isthmus.simulation.account import CREATING, DELETING, READY, Account
 from isthmus.simulation.aws.cloud import CLOUD as AWS
 from isthmus.simulation.check import Change
 from isthmus.simulation.gcp.cloud import CLOUD as GCP
@@ -276,6 +276,25 @@ def test_read_finishes_what_was_killed(world: World, token: str, inputs: dict[st
     read = world.again().read(token, half.id, half.urn, {}, {})
     assert read is not None and read.state == READY
     assert read.outputs.keys() == world.create(token, inputs, by=world.again()).outputs.keys()
+
+
+@every_type
+def test_a_delete_that_was_killed_is_finished_by_the_next_read(
+    world: World, token: str, inputs: dict[str, Any]
+) -> None:
+    row = world.create(token, inputs)
+    world.account.store(token, row.key, state=DELETING, owner="")  # as a kill -9 in the middle leaves it
+    assert world.again().read(token, row.id, row.urn, row.outputs, row.inputs) is None
+    assert world.row(token, row.id) is None
+
+
+@every_type
+def test_a_delete_that_was_killed_does_not_stand_in_the_way_of_a_create(
+    world: World, token: str, inputs: dict[str, Any]
+) -> None:
+    row = world.create(token, inputs)
+    world.account.store(token, row.key, state=DELETING, owner="")
+    assert world.create(token, inputs, by=world.again()).state == READY
 
 
 @every_type
