@@ -1,13 +1,19 @@
 """isthmus preview, up, refresh, down, kubeconfig: the life of a stack."""
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from isthmus.cli.engine import CLUSTER_TYPES, Engine, Watch, kubeconfig_of
 from isthmus.cli.output import confirm, is_terminal, print_json
 from isthmus.specs.errors import IsthmusError, NotReady, Refused
+
+if TYPE_CHECKING:
+    from isthmus.kube import Cluster
+
+LOAD_BALANCER_SECONDS = 300
+"""How long a cloud may take to delete a load balancer before `down` gives up and names its Service."""
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
 
@@ -106,7 +112,7 @@ def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
         # pulumi-kubernetes then drops what it cannot reach; opt-in, so that a short outage loses no state (case A01).
         os.environ["PULUMI_K8S_DELETE_UNREACHABLE"] = "true"
     elif objects:
-        _require_reachable(stack, resources, len(objects))
+        _prepare(stack, resources, len(objects))
     watch = engine.destroy()
     watch.progress.done(watch.summary())
 
@@ -165,22 +171,40 @@ def _half_made(engine: Engine) -> list[str]:
     ]
 
 
-def _require_reachable(stack: str, resources: list[dict[str, Any]], objects: int) -> None:
-    """Refuse to go on while the API server is away: by the provider's own kubeconfig, since a stack whose `up` failed may
-    have no outputs."""
+def _prepare(stack: str, resources: list[dict[str, Any]], objects: int) -> None:
+    """Refuse to go on while the API server is away, and let go of what the cluster alone can. By the provider's own
+    kubeconfig, since a stack whose `up` failed may have no outputs."""
     import json
 
     from isthmus.kube.client import Cluster
 
     providers = [item for item in resources if item["type"] == "pulumi:providers:kubernetes"]
     kubeconfig = providers[0].get("inputs", {}).get("kubeconfig") if providers else None
-    if isinstance(kubeconfig, str) and Cluster(json.loads(kubeconfig)).ready():
-        return
+    if isinstance(kubeconfig, str):
+        cluster = Cluster(json.loads(kubeconfig))
+        if cluster.ready():
+            _release_load_balancers(cluster)
+            return
     raise NotReady(
         f"the cluster does not answer, so its {objects} objects cannot be deleted; the state was left as it is",
         subject=f"stack {stack}",
         remedy=f"isthmus refresh {stack}, or isthmus down {stack} --cluster-gone when it was deleted outside isthmus",
     )
+
+
+def _release_load_balancers(cluster: "Cluster") -> None:
+    """Delete Services of type LoadBalancer, whoever made them: what the cloud made for them holds on to the network, and
+    only a living cluster takes it down (case A04)."""
+    from isthmus.kube import wait
+
+    services = [item for item in cluster.list("v1", "Service") if item["spec"].get("type") == "LoadBalancer"]
+    for item in services:
+        name, namespace = item["metadata"]["name"], item["metadata"]["namespace"]
+        print(f"deleting Service {namespace}/{name} first: its load balancer would hold on to the network")
+        cluster.delete("v1", "Service", name, namespace)
+    for item in services:
+        name, namespace = item["metadata"]["name"], item["metadata"]["namespace"]
+        wait.gone(cluster, "v1", "Service", name, namespace, seconds=LOAD_BALANCER_SECONDS)
 
 
 def _guard_cluster(plan: Watch, stack: str, *, allowed: bool) -> None:

@@ -158,11 +158,35 @@ def test_a01_down_of_a_cluster_that_is_gone(stacks: Stacks) -> None:
 
 
 def test_down_leaves_nothing(stacks: Stacks) -> None:
-    stacks.isthmus("down", AWS, "--yes")
-    assert not stacks.clusters()
+    """A04 (pulumi/pulumi-eks#194): Services with a load balancer go first, also those that nobody told Pulumi of."""
+    service = {
+        "metadata": {"name": "mine", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    }
+    cluster(stacks, AWS).apply({"apiVersion": "v1", "kind": "Service", **service})
+    done = stacks.isthmus("down", AWS, "--yes")
+    assert "Service default/mine" in done.stdout
     assert not stacks.state(AWS).get("resources")
-    shown = json.loads(stacks.isthmus("sim", "show", AWS, "--json").stdout)
-    assert shown in ([], {}) or not (shown.get("resources") if isinstance(shown, dict) else shown)
+    assert json.loads(stacks.isthmus("sim", "show", AWS, "--json").stdout) == []
+    leaves_nothing(stacks)
+
+
+def leaves_nothing(stacks: Stacks) -> None:
+    """No cluster, and no process, mount, network namespace, cgroup or folder that names this home."""
+    assert not stacks.clusters()
+    assert not list((stacks.home / "clusters").iterdir())
+    mark = str(stacks.home)
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if mark in line]
+    commands = [text for pid in Path("/proc").glob("[0-9]*") if mark in (text := command_of(pid)) and "kube-" in text]
+    assert not mounts
+    assert not commands
+
+
+def command_of(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text().replace("\0", " ")
+    except OSError:  # it ended
+        return ""
 
 
 def test_kill_9_while_the_cluster_is_made_then_up_then_down(alone: Stacks) -> None:
@@ -170,13 +194,13 @@ def test_kill_9_while_the_cluster_is_made_then_up_then_down(alone: Stacks) -> No
     alone.isthmus("up", AWS, "--yes")
     assert len(alone.clusters()) == 1
     alone.isthmus("down", AWS, "--yes")
-    assert not alone.clusters()
+    leaves_nothing(alone)
 
 
 def test_kill_9_while_the_cluster_is_made_then_down(alone: Stacks) -> None:
     killed(alone)
     alone.isthmus("down", AWS, "--yes")
-    assert not alone.clusters()
+    leaves_nothing(alone)
 
 
 def killed(alone: Stacks) -> None:
