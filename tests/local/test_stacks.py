@@ -211,6 +211,7 @@ def killed(alone: Stacks) -> None:
     process.wait()
 
 
+@pytest.mark.slow
 def test_the_api_server_is_killed_during_up(alone: Stacks) -> None:
     """Its supervisor brings it back; whatever that `up` made of it, the next one goes on to the end."""
     process = alone.start("pulumi", "up", "-s", AWS, "--yes", "--skip-preview", "--non-interactive")
