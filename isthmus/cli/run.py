@@ -25,6 +25,7 @@ def run(
     changes: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
     simulate: str | None = None,
+    project: str = "default",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Submit a workload to a stack.
@@ -43,6 +44,8 @@ def run(
         Stay and show what happens until the run ends. Ctrl-C leaves the run going.
     simulate
         Only schedule it, on simulated nodes, and let it take so long (90s, 2m, 1h30m). Nothing is computed.
+    project
+        What it is for: bills and budgets go by it, and by the name you are logged in with.
     json
         Print the run as JSON at the end.
     """
@@ -67,6 +70,8 @@ def run(
             simulated_seconds=seconds,
             growth=_growth(stack),
             tell=progress.note,
+            user=user(),
+            project=project,
         )
     except KeyboardInterrupt:
         progress.note("interrupted; `isthmus runs` says whether it was begun, and the same command goes on with it")
@@ -119,6 +124,16 @@ def open_store() -> "Store":
     from isthmus.toolchain import home
 
     return Store(home.runs_db())
+
+
+def user() -> str:
+    """Who runs this command: the login name, as bills and budgets know it."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 class _Teller:

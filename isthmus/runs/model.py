@@ -51,6 +51,10 @@ class Run:
     simulated_seconds: float | None = None
     """None: it executes, and every time and metric of it is measured. A number: it only schedules and takes so long; its
     times are then never mixed with measured ones."""
+    user: str = ""
+    """Who asked for it; "" for what `up` itself deployed."""
+    project: str = ""
+    """What it is for; bills and budgets go by it."""
     cluster_uid: str = ""
     """Uid of the cluster's kube-system namespace: a stack that was deleted and made anew is another cluster."""
     reason: str = ""
@@ -98,6 +102,22 @@ class Replica:
     reason: str = ""
     started: datetime | None = None
     finished: datetime | None = None
+    card_parts: int = 0
+    card_whole: int = 1
+    """The fraction of a card it holds: 1 of 4 slices, 2 of 7 MIG slices, 3 of 1 for three cards."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that pods of runs were on, as it was last seen."""
+
+    uid: str
+    name: str
+    labels: dict[str, str]
+    advertised: dict[str, int]
+    """Devices it offers, by resource name (nvidia.com/gpu, nvidia.com/mig-1g.5gb)."""
+    created: datetime
+    seen: datetime
 
 
 @dataclass(frozen=True)

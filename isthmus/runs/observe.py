@@ -4,11 +4,23 @@ The operator's conditions are kept as a history, so several are "True" at once i
 its own meaning: an end counts before all else (training-operator v1.9.3, pkg/util/status.go).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
-from isthmus.runs.model import Replica, State
+from isthmus import catalog
+from isthmus.kube.objects import quantity
+from isthmus.runs.model import Node, Replica, State
+from isthmus.specs import labels
+from isthmus.specs.sharing import GpuSharing
+
+NVIDIA = "nvidia.com/"
+"""What the resources of NVIDIA's device plugin start with."""
+
+_MIG = re.compile(r"nvidia\.com/mig-(\d)g\..*")
+"""A MIG instance as the device plugin names it under strategy mixed; the digit is its compute slices."""
 
 CONTAINER = "pytorch"
 """The container that the operator requires and the training program runs in."""
@@ -36,8 +48,8 @@ def job_state(job: Mapping[str, Any]) -> tuple[State, str]:
     return State.PENDING, ""
 
 
-def replica(pod: Mapping[str, Any]) -> Replica:
-    """One pod as we keep it."""
+def replica(pod: Mapping[str, Any], node: Node | None = None) -> Replica:
+    """One pod as we keep it; with its node, if that was seen."""
     role, rank = role_and_rank(pod)
     status = pod.get("status") or {}
     container = container_status(pod)
@@ -45,6 +57,7 @@ def replica(pod: Mapping[str, Any]) -> Replica:
     ended = state.get("terminated") or {}
     last = (container.get("lastState") or {}).get("terminated") or {}
     running = state.get("running") or {}
+    parts, whole = card_share(pod, node)
     return Replica(
         uid=str(pod["metadata"]["uid"]),
         name=str(pod["metadata"]["name"]),
@@ -57,7 +70,55 @@ def replica(pod: Mapping[str, Any]) -> Replica:
         reason=str(ended.get("reason") or status.get("reason") or ""),
         started=_earliest(ended.get("startedAt"), running.get("startedAt"), last.get("startedAt")),
         finished=_moment(ended.get("finishedAt")),
+        card_parts=parts,
+        card_whole=whole,
     )
+
+
+def node_of(node: Mapping[str, Any], *, seen: datetime) -> Node:
+    """A Kubernetes node as we keep it."""
+    metadata = node["metadata"]
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return Node(
+        uid=str(metadata.get("uid", metadata["name"])),
+        name=str(metadata["name"]),
+        labels=dict(metadata.get("labels") or {}),
+        advertised={name: int(quantity(count)) for name, count in allocatable.items() if name.startswith(NVIDIA)},
+        created=_moment(metadata.get("creationTimestamp")) or seen,
+        seen=seen,
+    )
+
+
+def card_share(pod: Mapping[str, Any], node: Node | None) -> tuple[int, int]:
+    """The fraction of a card that a pod holds: what its annotation says, else what it asks for on that node.
+
+    `nvidia.com/gpu` on a node that advertises each card r times is 1 of r; a MIG instance is its compute slices of the
+    card's. A pod without cards holds 0 of 1.
+    """
+    said = ((pod.get("metadata") or {}).get("annotations") or {}).get(labels.CARD_SHARE)
+    if said:
+        parts, _, whole = str(said).partition("/")
+        if parts.isdigit() and (whole or "1").isdigit() and int(whole or 1) > 0:
+            return int(parts), int(whole or 1)
+    marks = node.labels if node else {}
+    shares = [
+        _device_share(str(resource), int(quantity(count)), marks)
+        for container in (pod.get("spec") or {}).get("containers") or ()
+        for resource, count in ((container.get("resources") or {}).get("limits") or {}).items()
+        if str(resource).startswith(NVIDIA)
+    ]
+    total = sum((Fraction(parts, whole) for parts, whole in shares), Fraction(0))
+    return total.numerator, total.denominator
+
+
+def _device_share(resource: str, count: int, marks: Mapping[str, str]) -> tuple[int, int]:
+    profile = _MIG.fullmatch(resource)
+    if profile is None:
+        sharing = GpuSharing.from_config_name(marks.get(labels.DEVICE_PLUGIN_CONFIG, ""))
+        return count, sharing.replicas
+    model = marks.get(labels.GPU_MODEL)
+    sizes = [item.compute_slices for item in catalog.load().mig_profiles(model)] if model else []
+    return count * int(profile[1]), max(sizes, default=1)
 
 
 def role_and_rank(pod: Mapping[str, Any]) -> tuple[str, int]:

@@ -21,7 +21,6 @@ from isthmus.runs.model import Metric, Replica, Run, State
 from isthmus.specs.errors import NotFound, Refused
 from isthmus.specs.workload import WorkloadSpec
 
-VERSION = 1
 BUSY_SECONDS = 20.0
 """How long to wait for another process's transaction; ours take milliseconds."""
 
@@ -77,6 +76,37 @@ CREATE TABLE metrics (
 """
 """Epoch and step are -1 where the line had none: NULLs would all differ in a primary key."""
 
+MONEY = """
+ALTER TABLE runs ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN project TEXT NOT NULL DEFAULT '';
+ALTER TABLE pods ADD COLUMN card_parts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE pods ADD COLUMN card_whole INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE nodes (
+    cluster TEXT NOT NULL,
+    uid TEXT NOT NULL,
+    name TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    advertised TEXT NOT NULL,
+    created TEXT NOT NULL,
+    seen TEXT NOT NULL,
+    PRIMARY KEY (cluster, uid)
+) STRICT;
+CREATE TABLE budgets (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    simulated INTEGER NOT NULL,
+    period TEXT NOT NULL,
+    usd TEXT,
+    gpu_hours TEXT,
+    PRIMARY KEY (kind, name, simulated)
+) STRICT;
+"""
+"""What a bill and a budget need: whose a run is, the share of a card each pod had, the nodes (see ledger.py)."""
+
+FORMATS = (SCHEMA, MONEY)
+"""Each file format of runs.db as the statements that make it from the one before."""
+VERSION = len(FORMATS)
+
 NONE = -1
 
 
@@ -96,11 +126,12 @@ class Store:
         if not path.exists():
             # SQLite gives its -wal and -shm files the mode of the database.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        with self._transaction() as database:
+        with self.transaction() as database:
             version = int(database.execute("PRAGMA user_version").fetchone()[0])
-            if version == 0:
-                for statement in filter(str.strip, SCHEMA.split(";")):
-                    database.execute(statement)
+            if version < VERSION:
+                for statements in FORMATS[version:]:
+                    for statement in filter(str.strip, statements.split(";")):
+                        database.execute(statement)
                 database.execute(f"PRAGMA user_version = {VERSION}")
             elif version > VERSION:
                 raise Refused(
@@ -119,6 +150,8 @@ class Store:
         owner: str,
         job: str | None = None,
         created: datetime | None = None,
+        user: str = "",
+        project: str = "",
     ) -> Run:
         """Write down a new run in state Submitting, with an id that no other run has.
 
@@ -126,8 +159,9 @@ class Store:
             owner: who submits it (see submit.owner), so that a later command can tell whether that one still lives.
             job: name of a job that is there already; default: made from the workload's name and the id.
             created: when that job was made; default: now.
+            user, project: whose it is, for bills and budgets.
         """
-        with self._transaction() as database:
+        with self.transaction() as database:
             taken = {row["id"] for row in database.execute("SELECT id FROM runs")}
             identity = _new_id(taken)
             run = Run(
@@ -139,18 +173,20 @@ class Store:
                 state=State.SUBMITTING,
                 created=created or datetime.now(UTC),
                 simulated_seconds=simulated_seconds,
+                user=user,
+                project=project,
             )
             database.execute(
-                "INSERT INTO runs (id, workload, stack, namespace, job, spec, request, owner, state, simulated_seconds, created)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO runs (id, workload, stack, namespace, job, spec, request, owner, state, simulated_seconds,"
+                " created, user, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (run.id, spec.name, stack, namespace, run.job, _spec_text(spec), request(spec, simulated_seconds), owner,
-                 run.state, simulated_seconds, _text(run.created)),
+                 run.state, simulated_seconds, text_of(run.created), user, project),
             )  # fmt: skip
         return run
 
     def submitting(self, spec: WorkloadSpec, *, stack: str, simulated_seconds: float | None) -> list[tuple[Run, str]]:
         """Runs of exactly this request that were begun and not finished being submitted, with their owners."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             rows = database.execute(
                 "SELECT * FROM runs WHERE stack = ? AND request = ? AND state = ? ORDER BY created",
                 (stack, request(spec, simulated_seconds), State.SUBMITTING),
@@ -159,7 +195,7 @@ class Store:
 
     def own(self, run: Run, owner: str, *, instead_of: str) -> bool:
         """Take over the submission of a run. False when another command was faster."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             changed = database.execute(
                 "UPDATE runs SET owner = ? WHERE id = ? AND owner = ? AND state = ?",
                 (owner, run.id, instead_of, State.SUBMITTING),
@@ -172,7 +208,7 @@ class Store:
         Raises:
             NotFound: there is none such; the latest are named.
         """
-        with self._transaction() as database:
+        with self.transaction() as database:
             row = database.execute(
                 "SELECT * FROM runs WHERE id = ? OR job = ? ORDER BY created DESC", (identity, identity)
             ).fetchone()
@@ -184,7 +220,7 @@ class Store:
 
     def runs(self, *, stack: str | None = None) -> list[Run]:
         """All runs, newest first."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             rows = database.execute(
                 "SELECT * FROM runs WHERE ?1 IS NULL OR stack = ?1 ORDER BY created DESC, id", (stack,)
             ).fetchall()
@@ -192,23 +228,25 @@ class Store:
 
     def set_cluster(self, run: Run, uid: str) -> Run:
         """Remember which cluster a run was sent to."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             database.execute("UPDATE runs SET cluster_uid = ? WHERE id = ?", (uid, run.id))
         return replace(run, cluster_uid=uid)
 
     def record(self, run: Run, state: State, *, reason: str = "", replicas: Iterable[Replica] = ()) -> Run:
         """Write what was seen. A final state stays; an earlier start and a later end win. Returns the run as it is now."""
         replicas = list(replicas)
-        with self._transaction() as database:
+        with self.transaction() as database:
             for replica in replicas:
                 database.execute(
-                    "INSERT INTO pods VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, uid) DO UPDATE SET"
+                    "INSERT INTO pods VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, uid) DO UPDATE SET"
                     " phase = excluded.phase, node = excluded.node, exit_code = coalesce(excluded.exit_code, exit_code),"
                     " restarts = max(restarts, excluded.restarts), reason = excluded.reason,"
                     " started = min(coalesce(started, excluded.started), coalesce(excluded.started, started)),"
-                    " finished = coalesce(excluded.finished, finished)",
+                    " finished = coalesce(excluded.finished, finished),"
+                    " card_parts = excluded.card_parts, card_whole = excluded.card_whole",
                     (run.id, replica.uid, replica.name, replica.role, replica.rank, replica.phase, replica.node,
-                     replica.exit_code, replica.restarts, replica.reason, _text(replica.started), _text(replica.finished)),
+                     replica.exit_code, replica.restarts, replica.reason, text_of(replica.started), text_of(replica.finished),
+                     replica.card_parts, replica.card_whole),
                 )  # fmt: skip
             finals = tuple(item.value for item in State if item.final)
             database.execute(
@@ -226,7 +264,7 @@ class Store:
 
     def replicas(self, run: Run) -> list[Replica]:
         """The pods of a run as they were last seen, by rank; a pod made anew comes after the one it replaced."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             rows = database.execute(
                 "SELECT * FROM pods WHERE run = ? ORDER BY rank, coalesce(started, 'z'), uid", (run.id,)
             ).fetchall()
@@ -239,21 +277,21 @@ class Store:
         restarted container repeats the epoch, the later line wins, so nothing is counted twice.
         """
         count = 0
-        with self._transaction() as database:
+        with self.transaction() as database:
             for metric in metrics:
                 changed = database.execute(
                     "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
                     " ON CONFLICT (run, role, rank, name, epoch, step) DO UPDATE SET"
                     " value = excluded.value, at = excluded.at, restart = excluded.restart WHERE excluded.at > at",
                     (run.id, metric.role, metric.rank, metric.name, _or_none(metric.epoch), _or_none(metric.step),
-                     metric.value, _text(metric.at) or "", metric.restart),
+                     metric.value, text_of(metric.at) or "", metric.restart),
                 )  # fmt: skip
                 count += changed.rowcount
         return count
 
     def metrics(self, run: Run, name: str | None = None) -> list[Metric]:
         """Metrics of a run in the order they were printed."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             rows = database.execute(
                 "SELECT * FROM metrics WHERE run = ?1 AND (?2 IS NULL OR name = ?2) ORDER BY at, rank, name, epoch, step",
                 (run.id, name),
@@ -270,7 +308,8 @@ class Store:
         return found
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, for this module and ledger.py: all of it or nothing of it."""
         database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
         database.row_factory = sqlite3.Row
         try:
@@ -317,18 +356,19 @@ def _run(row: Any) -> Run:
         state=State(row["state"]),
         created=datetime.fromisoformat(row["created"]),
         simulated_seconds=row["simulated_seconds"],
+        user=row["user"],
+        project=row["project"],
         cluster_uid=row["cluster_uid"],
         reason=row["reason"],
-        started=_time(row["started"]),
-        finished=_time(row["finished"]),
+        started=time_of(row["started"]),
+        finished=time_of(row["finished"]),
     )
 
 
 def _replica(row: Any) -> Replica:
-    fields = {
-        key: row[key] for key in ("uid", "name", "role", "rank", "phase", "node", "exit_code", "restarts", "reason")
-    }
-    return Replica(**fields, started=_time(row["started"]), finished=_time(row["finished"]))
+    names = "uid name role rank phase node exit_code restarts reason card_parts card_whole"
+    fields = {key: row[key] for key in names.split()}
+    return Replica(**fields, started=time_of(row["started"]), finished=time_of(row["finished"]))
 
 
 def _metric(row: Any) -> Metric:
@@ -339,7 +379,7 @@ def _metric(row: Any) -> Metric:
         step=None if row["step"] == NONE else row["step"],
         role=row["role"],
         rank=row["rank"],
-        at=_time(row["at"]),
+        at=time_of(row["at"]),
         restart=row["restart"],
     )
 
@@ -348,10 +388,11 @@ def _or_none(number: int | None) -> int:
     return NONE if number is None else number
 
 
-def _text(moment: datetime | None) -> str | None:
-    """Always with microseconds and in UTC, so that texts sort as times do."""
+def text_of(moment: datetime | None) -> str | None:
+    """A moment as it is stored: always with microseconds and in UTC, so that texts sort as times do."""
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _time(text: str | None) -> datetime | None:
+def time_of(text: str | None) -> datetime | None:
+    """The moment that `text_of` wrote."""
     return datetime.fromisoformat(text) if text else None

@@ -35,6 +35,8 @@ def submit(
     simulated_seconds: float | None = None,
     growth: Iterable[fit.NodeCapacity] = (),
     tell: Callable[[str], None] = lambda text: None,
+    user: str = "",
+    project: str = "",
 ) -> Run:
     """Submit a workload and return its run.
 
@@ -43,6 +45,7 @@ def submit(
         simulated_seconds: only schedule it, on simulated nodes, for so long; nothing is computed.
         growth: nodes that the stack's pools may still add.
         tell: told in a sentence what a person should know (an interrupted submission that is taken up).
+        user, project: whose it is, for bills and budgets.
 
     Raises:
         Refused: no node can run it, the cluster lacks the operator or the storage class, or it has no simulated nodes.
@@ -59,7 +62,13 @@ def submit(
     for manifest in rehearsal:
         cluster.apply(manifest, dry_run=True)
     run = _take_up(store, spec, stack, simulated_seconds, tell) or store.begin(
-        spec, stack=stack, namespace=namespace, simulated_seconds=simulated_seconds, owner=owner()
+        spec,
+        stack=stack,
+        namespace=namespace,
+        simulated_seconds=simulated_seconds,
+        owner=owner(),
+        user=user,
+        project=project,
     )
     run = store.set_cluster(run, cluster_uid(cluster))
     for manifest in render.render(

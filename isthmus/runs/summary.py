@@ -28,6 +28,8 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
     return {
         **row(run),
         "job": run.job,
+        "user": run.user,
+        "project": run.project,
         "namespace": run.namespace,
         "submit_to_start_seconds": submit_to_start(run),
         "succeeded": succeeded(snapshot),

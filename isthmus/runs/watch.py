@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 
 from isthmus.kube.client import Cluster, Object
 from isthmus.kube.explain import why_pending
+from isthmus.runs import ledger
 from isthmus.runs import metrics as metric_lines
 from isthmus.runs.logs import Reader, pods_of
-from isthmus.runs.model import Metric, Replica, Run, Snapshot, State
-from isthmus.runs.observe import failure, job_state, replica
+from isthmus.runs.model import Metric, Node, Replica, Run, Snapshot, State
+from isthmus.runs.observe import failure, job_state, node_of, replica
 from isthmus.runs.store import Store
 from isthmus.runs.submit import cluster_uid
 from isthmus.specs.errors import NotFound, NotReady
@@ -44,6 +45,7 @@ class Watcher:
     def __post_init__(self) -> None:
         self._reader = Reader(self.cluster, self.run)
         self._written: dict[str, Replica] = {}
+        self._nodes: dict[str, Node] = {}
         self._words: tuple[str, ...] = ()
         self._explain_at = float("-inf")
 
@@ -64,7 +66,8 @@ class Watcher:
         if not self.run.simulated:  # a simulated pod has no log
             fresh = metric_lines.collect(self.store, self.run, self._reader.new_lines(pods))
         state, message = job_state(job)
-        replicas = [replica(pod) for pod in pods]
+        self._learn_nodes(pods)
+        replicas = [replica(pod, self._nodes.get(str(pod["spec"].get("nodeName")))) for pod in pods]
         reason = failure(replicas, message) if state is State.FAILED else ""
         if state is State.SUCCEEDED and not _settled(job, pods):
             state = State.RUNNING  # the job's end was told a moment before that of each container
@@ -82,6 +85,18 @@ class Watcher:
             gone = f"the cluster it ran on is gone; stack {self.run.stack} has a new one"
         self.run = self.store.record(self.run, State.LOST, reason=gone)
         return self._snapshot(()), []
+
+    def _learn_nodes(self, pods: list[Object]) -> None:
+        """Write down the nodes that its pods are on, once each: a bill needs what they were when they are gone."""
+        names = {str(pod["spec"].get("nodeName", "")) for pod in pods} - self._nodes.keys() - {""}
+        for name in sorted(names):
+            try:
+                self._nodes[name] = node_of(self.cluster.get("v1", "Node", name), seen=datetime.now(UTC))
+            except NotFound:
+                continue  # taken away a moment ago
+        if names:
+            found = [self._nodes[name] for name in sorted(names & self._nodes.keys())]
+            ledger.record_nodes(self.store, self.run.cluster_uid, found)
 
     def _why(self) -> tuple[str, ...]:
         begun = self.clock()

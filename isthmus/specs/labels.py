@@ -21,6 +21,10 @@ EXECUTION_SIMULATED = "simulated"
 DURATION = PREFIX + "duration"
 """Pod annotation: how long a simulated pod takes, for example 90s."""
 
+CARD_SHARE = PREFIX + "card-share"
+"""Pod annotation: the fraction of a card the pod holds (`1/2`), where its requests alone do not say it (a claim shared by
+several pods). The bill counts it."""
+
 SIMULATED_TAINT = PREFIX + "simulated"
 """Taint key (NoSchedule) of simulated nodes."""
 

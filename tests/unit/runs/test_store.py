@@ -178,3 +178,24 @@ def test_a_kill_in_the_middle_of_writing_leaves_whole_transactions(tmp_path: Pat
     assert len(losses) == len(pairs) >= max(told, default=20)
     assert time.monotonic() - begun < 10, "a dead writer's lock is no lock"
     store.record(run, State.RUNNING)
+
+
+def test_a_file_of_the_first_format_is_taken_over_and_keeps_its_runs(tmp_path: Path, make_spec: Make) -> None:
+    from isthmus.runs.store import SCHEMA, VERSION
+
+    new = Store(tmp_path / "new.db")
+    kept = begin(new, make_spec())
+    path = tmp_path / "runs.db"
+    with sqlite3.connect(path) as old:
+        old.executescript(SCHEMA + "PRAGMA user_version = 1;")
+        columns = "id, workload, stack, namespace, job, spec, request, owner, state, created"
+        row = sqlite3.connect(tmp_path / "new.db").execute(f"SELECT {columns} FROM runs").fetchone()
+        old.execute(f"INSERT INTO runs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    assert Store(path).get(kept.id) == kept
+    assert Store(path).get(kept.id).user == ""
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+def test_whose_a_run_is_is_kept(store: Store, make_spec: Make) -> None:
+    run = begin(store, make_spec(), user="ada", project="vision")
+    assert (store.get(run.id).user, store.get(run.id).project) == ("ada", "vision")

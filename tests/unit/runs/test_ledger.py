@@ -1,0 +1,106 @@
+"""What bills and budgets are made from: nodes as they were seen, the fraction of a card each pod had, budgets."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.runs import ledger
+from isthmus.runs.model import Node
+from isthmus.runs.observe import card_share, node_of
+from isthmus.runs.store import Store
+from isthmus.runs.watch import Watcher
+from isthmus.specs.errors import NotFound
+
+NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+T4 = Node("uid-1", "gpu-0", {"isthmus.dev/gpu-model": "T4"}, {"nvidia.com/gpu": 4}, NOON, NOON)
+SLICED = replace(T4, labels=T4.labels | {"nvidia.com/device-plugin.config": "time-slicing-4"})
+A100 = replace(T4, labels={"isthmus.dev/gpu-model": "A100"})
+
+
+def pod(limits: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "uid": "u", "annotations": annotations or {}},
+        "spec": {"nodeName": "gpu-0", "containers": [{"name": "pytorch", "resources": {"limits": limits}}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "node", "share"),
+    [
+        ({}, T4, (0, 1)),
+        ({"cpu": "4"}, T4, (0, 1)),
+        ({"nvidia.com/gpu": "3"}, T4, (3, 1)),
+        ({"nvidia.com/gpu": "1"}, SLICED, (1, 4)),
+        ({"nvidia.com/gpu.shared": "1"}, SLICED, (1, 4)),
+        ({"nvidia.com/mig-2g.10gb": "1"}, A100, (2, 7)),
+        ({"nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"}, A100, (5, 7)),
+        ({"nvidia.com/gpu": "1"}, None, (1, 1)),
+    ],
+)
+def test_the_fraction_of_a_card_a_pod_holds(limits: dict[str, str], node: Node | None, share: tuple[int, int]) -> None:
+    assert card_share(pod(limits), node) == share
+
+
+@pytest.mark.parametrize(
+    ("said", "share"), [("1/2", (1, 2)), ("2", (2, 1)), ("half", (1, 1)), ("1/0", (1, 1)), ("-1/2", (1, 1))]
+)
+def test_an_annotation_says_it_where_requests_cannot(said: str, share: tuple[int, int]) -> None:
+    assert card_share(pod({"nvidia.com/gpu": "1"}, {"isthmus.dev/card-share": said}), T4) == share
+
+
+def test_a_node_as_kubernetes_has_it() -> None:
+    node = node_of(
+        {
+            "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "creationTimestamp": "2026-11-30T12:00:00Z"},
+            "status": {"allocatable": {"cpu": "4", "nvidia.com/gpu": "16"}},
+        },
+        seen=NOON + timedelta(hours=1),
+    )
+    assert node == Node("u", "n", {"a": "b"}, {"nvidia.com/gpu": 16}, NOON, NOON + timedelta(hours=1))
+
+
+def test_nodes_outlive_themselves_and_are_told_by_their_uid(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    again = replace(T4, uid="uid-2", created=NOON + timedelta(hours=2))
+    ledger.record_nodes(store, "cluster-1", [T4, again])
+    ledger.record_nodes(store, "cluster-1", [replace(T4, seen=NOON + timedelta(hours=1))])
+    ledger.record_nodes(store, "cluster-2", [T4])
+    assert ledger.nodes(store, "cluster-1") == [replace(T4, seen=NOON + timedelta(hours=1)), again]
+
+
+def test_watching_a_run_writes_down_its_nodes_and_shares(harness: Any, make_spec: Any) -> None:
+    spec = make_spec()
+    run = harness.store.begin(spec, stack="aws-sim", namespace="isthmus-runs", simulated_seconds=None, owner="1@1")
+    harness.store.set_cluster(run, "cluster-1")
+    harness.api.put(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": run.job, "namespace": "isthmus-runs", "labels": {"isthmus.dev/run": run.id}},
+        }
+    )
+    made = harness.pod("master", 0)
+    made["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    Watcher(harness.cluster, harness.store, harness.store.get(run.id)).look()
+    assert [node.name for node in ledger.nodes(harness.store, "cluster-1")] == ["local"]
+    [seen] = harness.store.replicas(run)
+    assert (seen.node, seen.card_parts, seen.card_whole) == ("local", 1, 1)
+
+
+def test_budgets_are_set_replaced_and_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    row = ledger.BudgetRow("project", "vision", "month", Decimal("100.5"), None, simulated=False)
+    ledger.set_budget(store, row)
+    ledger.set_budget(store, replace(row, simulated=True, gpu_hours=Decimal(8)))
+    ledger.set_budget(store, replace(row, usd=Decimal(50)))
+    assert ledger.budgets(store) == [
+        replace(row, usd=Decimal(50)),
+        replace(row, simulated=True, gpu_hours=Decimal(8)),
+    ]
+    ledger.remove_budget(store, "project", "vision", simulated=True)
+    with pytest.raises(NotFound, match="project vision has no simulated budget"):
+        ledger.remove_budget(store, "project", "vision", simulated=True)
