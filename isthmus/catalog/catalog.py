@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from isthmus.catalog import allocatable
-from isthmus.catalog.facts import Gpu, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
+from isthmus.catalog.facts import Gpu, HostRate, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
 from isthmus.catalog.names import unknown
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec
@@ -34,6 +34,7 @@ class Catalog:
         advice: Sequence[SpotAdvice],
         mig: Sequence[MigProfile],
         latencies: Sequence[Latency],
+        host_rates: Sequence[HostRate] = (),
     ) -> None:
         self._gpus = {gpu.model: gpu for gpu in gpus}
         self._aliases = {alias.lower(): gpu.model for gpu in gpus for alias in (gpu.model, gpu.nvml_name, *gpu.aliases)}
@@ -54,6 +55,7 @@ class Catalog:
         self._limits = {limit.instance_type: limit for limit in limits}
         self._advice = {(item.region, item.instance_type): item for item in advice}
         self._mig = tuple(mig)
+        self._host_rates = {(rate.cloud, rate.region): rate for rate in host_rates}
         self._latencies = {(item.cloud, item.operation): item for item in latencies}
 
     # Places
@@ -200,6 +202,11 @@ class Catalog:
         found = [offer for group in groups for offer in group if model is None or offer.shape.gpu_model == model]
         return found if len(groups) == 1 else sorted(found, key=_cheapest_first)
 
+    def offer(self, shape: Shape, region: str, purchase: Purchase) -> Offer | None:
+        """The offer for one machine in a region under a purchase option; None where it is not sold so."""
+        group = self._offers.get((shape.cloud, region, purchase), ())
+        return next((offer for offer in group if offer.shape == shape), None)
+
     def service(self, cloud: str, service: str, item: str, region: str) -> ServicePrice:
         """The price of a service in a region: the region's own row, else the one for all regions, else value None.
 
@@ -233,6 +240,10 @@ class Catalog:
     def spot_advice(self, region: str, instance_type: str) -> SpotAdvice | None:
         """AWS's own band of how often this spot machine is taken back; None where it gives none."""
         return self._advice.get((region, instance_type))
+
+    def host_rate(self, cloud: str, region: str) -> HostRate | None:
+        """What a vCPU and a GiB are worth in a region, to divide a price by; None where it is not known."""
+        return self._host_rates.get((cloud, region))
 
     # Limits
 

@@ -135,6 +135,18 @@ class ServicePrice:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRate:
+    """What a vCPU and a GiB of memory are worth in a region: for dividing a machine's price, never for making one."""
+
+    cloud: str
+    region: str
+    usd_per_vcpu_hour: Decimal
+    usd_per_gib_hour: Decimal
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLimits:
     """What an EC2 instance type allows a node (awslabs/amazon-eks-ami) and what Karpenter counts on."""
 

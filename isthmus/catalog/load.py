@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from isthmus.catalog.catalog import Catalog
-from isthmus.catalog.facts import Gpu, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
+from isthmus.catalog.facts import Gpu, HostRate, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
 from isthmus.catalog.rows import Row, read
 from isthmus.specs.offer import Offer, Purchase, Shape
 
@@ -53,6 +53,9 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
         ],
         zones=[_zone(row) for row in read(folder, "zones.csv", _ZONE, key=("cloud", "zone"), today=today)],
         quotas=[_quota(row) for row in read(folder, "quotas.csv", _QUOTA, key=("cloud", "code"), today=today)],
+        host_rates=[
+            _host_rate(row) for row in read(folder, "host_rates.csv", _HOST_RATE, key=("cloud", "region"), today=today)
+        ],
         limits=[
             _limits(row) for row in read(folder, "aws_node_limits.csv", _LIMITS, key=("instance_type",), today=today)
         ],
@@ -71,6 +74,7 @@ _GPU = "model aliases nvml_name memory_mib compute_capability architecture mig p
 _SHAPE = "cloud instance_type vcpus memory_gib gpu_model gpu_count gpu_memory_gib accelerator"
 _HOST = "cloud family gpu_model gpu_count min_vcpus max_vcpus"
 _SERVICE = "cloud service item region value unit tier_from_gib tier_to_gib note"
+_HOST_RATE = "cloud region usd_per_vcpu_hour usd_per_gib_hour"
 _ZONE = "cloud region zone families attachable_gpus control_plane"
 _QUOTA = "cloud code name unit purchase families gpu_model default scope"
 _LIMITS = (
@@ -213,6 +217,17 @@ def _service(row: Row) -> ServicePrice:
         source=row.source,
         as_of=row.as_of,
         note=row.maybe("note") or "",
+    )
+
+
+def _host_rate(row: Row) -> HostRate:
+    return HostRate(
+        cloud=row.one_of("cloud", CLOUDS),
+        region=row.text("region"),
+        usd_per_vcpu_hour=row.decimal("usd_per_vcpu_hour"),
+        usd_per_gib_hour=row.decimal("usd_per_gib_hour"),
+        source=row.source,
+        as_of=row.as_of,
     )
 
 

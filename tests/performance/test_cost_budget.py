@@ -20,6 +20,10 @@ LOAD_SECONDS = 0.05
 HUNDRED_SECONDS = 1.0
 COMMAND_SECONDS = 1.0
 
+BILL_ROWS = 1_000_000
+BILL_SECONDS = 5.0
+BILL_MIB = 500
+
 WORKLOAD = """\
 apiVersion: isthmus.dev/v1
 kind: PyTorchJob
@@ -78,3 +82,48 @@ def test_the_command_answers_at_once(tmp_path: Path) -> None:
         fastest(3, lambda: subprocess.run(command, check=True, capture_output=True)),
         COMMAND_SECONDS,
     )
+
+
+BILL = """
+import resource, time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from isthmus.costs.bill import bill
+from isthmus.specs.usage import NodeRecord, UsageRecord
+
+rows, nodes = {rows}, 1250
+noon = datetime(2026, 11, 1, tzinfo=UTC)
+there = [
+    NodeRecord(f"n{{i}}", "g4dn.12xlarge", "spot" if i % 3 else "on-demand", noon, noon + timedelta(hours=rows // nodes + 2),
+               47810, 178933, 4, Decimal("3.912"), Decimal("1.776"), Decimal("0.528"), Decimal("1.608"))
+    for i in range(nodes)
+]
+hour = timedelta(hours=1)
+
+def records():
+    for i in range(rows):
+        start = noon + timedelta(hours=i // nodes, seconds=i % 97)
+        yield UsageRecord(f"run{{i % 5000}}", f"user{{i % 300}}", f"project{{i % 40}}", f"pod-{{i}}", f"n{{i % nodes}}",
+                          start, start + hour, 4000, 16384, 1, (1, 4, 7, 10)[i % 4])
+
+begun = time.perf_counter()
+made = bill(there, records())
+seconds = time.perf_counter() - begun
+for node in made.nodes:
+    assert abs(sum(node.used) + sum(node.idle) - node.usd) < 1e-9
+assert len(made.by("run")) == 5000
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def test_a_million_rows_are_billed() -> None:
+    """In a process of its own, for its peak of memory. The records are made while they are billed, and counted with it."""
+    runs = [
+        subprocess.run([sys.executable, "-c", BILL.format(rows=BILL_ROWS)], check=True, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    measured = [tuple(map(float, run.stdout.split())) for run in runs]
+    mib = max(memory for _, memory in measured)
+    print(f"peak of memory: {mib:.0f} MiB, {mib / BILL_MIB:.2f} of the budget of {BILL_MIB} MiB")
+    told("bill a million rows of use", min(seconds for seconds, _ in measured), BILL_SECONDS)
+    assert mib <= BILL_MIB
