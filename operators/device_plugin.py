@@ -1,6 +1,7 @@
 """NVIDIA's device plugin v0.18.0, from upstream's own static manifest.
 
-Two changes. It runs on GPU nodes only: those with the label isthmus.dev/gpu-model. And where a pool shares its cards, it
+Three changes. It runs on GPU nodes only: those with the label isthmus.dev/gpu-model. It never shares a node with its own
+predecessor (`_alone`). And where a pool shares its cards, it
 gets a ConfigMap of configurations and upstream's config-manager beside it, which takes the one that the node's label
 nvidia.com/device-plugin.config names and makes the plugin read it anew when the label changes (as upstream's Helm chart
 has it, v0.18.0). A cluster without sharing has neither.
@@ -69,7 +70,10 @@ def manifests(pools: Iterable[NodePool], *, upstream: Sequence[Mapping[str, Any]
     """
     (daemon_set,) = helpers.marked(installed() if upstream is None else upstream)
     pod = daemon_set["spec"]["template"]["spec"]
-    pod["affinity"] = _on_gpu_nodes()
+    pod["affinity"] = {
+        "nodeAffinity": _on_gpu_nodes(),
+        "podAntiAffinity": _alone(daemon_set["spec"]["template"]["metadata"]["labels"]),
+    }
     configs = configurations(pool.sharing for pool in pools)
     if len(configs) == 1:
         return [daemon_set]
@@ -108,7 +112,16 @@ def _configuration(sharing: GpuSharing) -> str:
 
 def _on_gpu_nodes() -> Object:
     term = {"matchExpressions": [{"key": labels.GPU_MODEL, "operator": "Exists"}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+
+
+def _alone(marks: Mapping[str, str]) -> Object:
+    """Not beside a pod of the plugin that is still there. When a DaemonSet is replaced, the pods of the new one are made
+    while those of the old one still end. An old plugin that ends after its successor has registered takes the successor
+    down with it: it removes the socket they share (internal/plugin/server.go, v0.18.0), and the kubelet closes whichever
+    connection it then has (devicemanager/plugin/v1beta1/server.go, runClient, v1.36). The node stays without cards."""
+    term = {"labelSelector": {"matchLabels": dict(marks)}, "topologyKey": "kubernetes.io/hostname"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 def _add_config_manager(pod: Object) -> None:

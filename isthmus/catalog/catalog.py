@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from isthmus.catalog import allocatable
 from isthmus.catalog.facts import Gpu, HostRate, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
-from isthmus.catalog.names import unknown
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.names import unknown
 from isthmus.specs.offer import Offer, Purchase, Shape
 
 ANYWHERE = "global"

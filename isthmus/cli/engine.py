@@ -86,7 +86,7 @@ class Engine:
         """Select the stack, creating it in the back end when it is new.
 
         Raises:
-            NotFound, InvalidSpec: no such settings file, or a wrong setting; nothing was started.
+            InvalidSpec: there is no such stack, or a setting is wrong; nothing was started.
         """
         self.name = name
         self.settings = settings(name)
@@ -182,6 +182,7 @@ def outputs(stack: str) -> dict[str, Any]:
     """The stack's outputs, by the plain command (no Automation API: it is quick to start).
 
     Raises:
+        InvalidSpec: there is no such stack.
         NotFound: the stack was never brought up.
     """
     settings(stack)

@@ -16,5 +16,5 @@ def root() -> Path:
 
 
 def settings(stack: str) -> StackSettings:
-    """The settings of a stack; NotFound and InvalidSpec as in isthmus.specs.stack.load."""
+    """The settings of a stack; InvalidSpec as in isthmus.specs.stack.load."""
     return stack_settings.load(root(), stack)

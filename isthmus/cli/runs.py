@@ -28,11 +28,15 @@ def runs(*, stack: Annotated[str | None, Parameter(name=["--stack", "-s"])] = No
     json
         Print JSON.
     """
+    from isthmus.cli.project import settings
     from isthmus.cli.run import open_store
     from isthmus.runs import summary
 
     store = open_store()
-    found, silent = _refreshed(store, store.runs(stack=stack))
+    kept = store.runs(stack=stack)
+    if stack is not None and not kept:
+        settings(stack)  # a stack may be gone and its runs be kept; one that never was is a slip of the keyboard
+    found, silent = _refreshed(store, kept)
     columns = ["run", "workload", "stack", "state", "created", "time", "source", "reason"]
     print_rows(
         [summary.row(run) for run in found], columns, as_json=json, empty="no runs yet; isthmus run ddp-digits -s STACK"

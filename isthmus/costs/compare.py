@@ -11,10 +11,10 @@ from datetime import date
 from decimal import Decimal
 
 from isthmus.catalog import Catalog
-from isthmus.catalog.names import unknown
 from isthmus.costs.demand import DAEMONS_CPU_M, DAEMONS_MEMORY_MIB, Demand, demand_of, nodes_needed, room
 from isthmus.costs.parts import HOURS_PER_MONTH, Part, parts_of, total
 from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.names import unknown
 from isthmus.specs.offer import Offer, Purchase, Shape
 from isthmus.specs.workload import WorkloadSpec
 

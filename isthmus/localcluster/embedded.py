@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -231,25 +230,16 @@ class EmbeddedCluster:
         driver.write_cards(self.paths.driver, cards)
 
     def _restart_device_plugins(self, state: ClusterState) -> None:
-        """A device plugin counts the cards when it starts. One deleted pod is made anew by its DaemonSet at once, where
-        a killed container would wait out the kubelet's back-off. Its process is killed first: one that ends by itself takes
-        the plugin's socket away when its successor already listens on it, and the node is left without cards."""
+        """A device plugin counts the cards when it starts. A deleted pod is made anew by its DaemonSet at once, where a killed
+        container would wait out the kubelet's back-off. It is deleted in good order, whatever that takes: its successor is
+        made only when it is gone, and an old plugin that ends beside a new one leaves the node without cards."""
         from isthmus.kube import Cluster
 
         cluster = Cluster(self.kubeconfig())
         for pod in cluster.list("v1", "Pod", fields=f"spec.nodeName={state.node}"):
             folders = [(volume.get("hostPath") or {}).get("path", "") for volume in pod["spec"].get("volumes") or ()]
             if any(folder.rstrip("/") == DEVICE_PLUGINS for folder in folders):
-                self._kill_containers(state, pod)
-                cluster.delete("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace_seconds=0)
-
-    def _kill_containers(self, state: ClusterState, pod: dict[str, Any]) -> None:
-        witness = space.inhabitant(state, self.paths)
-        for status in pod.get("status", {}).get("containerStatuses") or ():
-            identity = str(status.get("containerID", "")).removeprefix("containerd://")
-            if identity and witness is not None:
-                kill = ["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", identity]
-                subprocess.run([*images.ctr_inside(witness), *kill], capture_output=True, timeout=30, check=False)
+                cluster.delete("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def _end_supervisor(self) -> None:
         """SIGTERM to the supervisor and wait: it ends everything in order. If it does not, the caller ends all."""

@@ -7,6 +7,7 @@ from isthmus.runs.store import Store
 from isthmus.runs.watch import Watcher
 from isthmus.specs import labels
 from isthmus.specs.errors import NotFound, Refused
+from workloads import render
 
 GONE_SECONDS = 90
 """Pods get 30 s to end by themselves (Kubernetes' default grace period); the rest is for the kubelet."""
@@ -22,7 +23,7 @@ def cancel(cluster: Cluster, store: Store, run: Run, *, delete_volumes: bool = F
         delete_volumes: also its volume claims, with the checkpoints in them; then of any run.
 
     Raises:
-        Refused: it has ended and nothing of it runs.
+        Refused: it has ended and nothing of it runs; or the stack itself deployed its job, which the engine would then miss.
         NotReady: pods were still there after GONE_SECONDS, or the cluster cannot be reached.
     """
     if not run.state.final:
@@ -32,6 +33,14 @@ def cancel(cluster: Cluster, store: Store, run: Run, *, delete_volumes: bool = F
             f"run {run.id} has already ended ({run.state}) and nothing of it runs",
             subject=f"run {run.id}",
             remedy=f"isthmus runs show {run.id}",
+        )
+    if run.job == render.job_name(run.spec, None):
+        sample = run.spec.name
+        raise Refused(
+            f"the stack itself deployed {sample}: Pulumi manages its job, and would find it gone",
+            subject=f"run {run.id}",
+            remedy=f"take {sample} out of isthmus:samples in stacks/Pulumi.{run.stack}.yaml, then isthmus up {run.stack};"
+            f" or isthmus down {run.stack}",
         )
     cluster.delete("kubeflow.org/v1", run.spec.kind, run.job, run.namespace, propagation="Foreground")
     wait.until(

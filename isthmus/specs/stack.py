@@ -13,7 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from isthmus.specs.cluster import NAME_PATTERN, ClusterSpec, NodePool
-from isthmus.specs.errors import InvalidSpec, NotFound
+from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.names import unknown
 
 CONFIG_DIR = "stacks"
 PROJECT = "isthmus"
@@ -123,17 +124,12 @@ def load(root: Path, stack: str) -> StackSettings:
     """The settings of a stack from its file under `root`/stacks.
 
     Raises:
-        NotFound: there is no such stack; the message lists those there are.
-        InvalidSpec: the file is not valid YAML (file and line named) or a setting is wrong.
+        InvalidSpec: there is no such stack (the nearest names are given), its file is not valid YAML (file and line named),
+            or a setting is wrong.
     """
     path = root / CONFIG_DIR / f"Pulumi.{stack}.yaml"
     if not path.is_file():
-        known = ", ".join(names(root)) or "none"
-        raise NotFound(
-            f"there is no stack {stack!r}; known: {known}",
-            subject=f"stack {stack}",
-            remedy=f"add {CONFIG_DIR}/{path.name}",
-        )
+        raise unknown("stack", stack, names(root))
     shown = f"{CONFIG_DIR}/{path.name}"
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}

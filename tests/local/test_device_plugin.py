@@ -3,7 +3,7 @@
 The node's cards come from the driver root; everything above NVML is what runs on a node with cards.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,65 @@ def test_a_lost_card_is_no_longer_given_out(node: Node, embedded_cluster: Embedd
     node.expect({"nvidia.com/gpu": 3})
     embedded_cluster.set_cards(CARDS)  # writes healthy cards and restarts the plugin
     node.expect({"nvidia.com/gpu": 4})
+
+
+def plugins(kube: Cluster) -> list[dict[str, Any]]:
+    """The plugin's pods, ending ones too."""
+    return kube.list("v1", "Pod", device_plugin.NAMESPACE, selector={"name": "nvidia-device-plugin-ds"})
+
+
+def test_the_node_follows_when_the_cards_change_in_quick_succession(
+    node: Node, embedded_cluster: EmbeddedCluster, kube: Cluster, namespace: str
+) -> None:
+    """Each change restarts the plugin, also one that has only just started."""
+    for turn, last in enumerate((3, 4)):
+        for count in (1, 2, last):
+            embedded_cluster.set_cards(GpuCards(model="T4", count=count))
+        node.expect({"nvidia.com/gpu": last})
+        kube.apply(pod(namespace, f"all-{turn}", last, "true"))
+        assert ended(kube, namespace, f"all-{turn}")["phase"] == "Succeeded"
+
+
+def delete_pods(kube: Cluster) -> None:
+    for item in plugins(kube):
+        kube.delete("v1", "Pod", item["metadata"]["name"], device_plugin.NAMESPACE)
+
+
+def replace_daemon_set(kube: Cluster) -> None:
+    """The new one's pods are made while the old one's still end."""
+    daemon_set = kube.get("apps/v1", "DaemonSet", "nvidia-device-plugin-daemonset", device_plugin.NAMESPACE)
+    kube.delete("apps/v1", "DaemonSet", daemon_set["metadata"]["name"], device_plugin.NAMESPACE)
+    metadata = {key: daemon_set["metadata"][key] for key in ("name", "namespace", "labels")}
+    wait.until(lambda: _applied(kube, {**daemon_set, "metadata": metadata}), seconds=SECONDS, what="the new DaemonSet")
+
+
+def _applied(kube: Cluster, daemon_set: dict[str, Any]) -> bool:
+    """Whether it is there and stays: an apply of one that is being deleted only changes that."""
+    daemon_set.pop("status", None)
+    return "deletionTimestamp" not in kube.apply(daemon_set)["metadata"]
+
+
+@pytest.mark.parametrize("replace", [delete_pods, replace_daemon_set], ids=["pod", "set"])
+def test_a_deleted_plugin_comes_back_with_cards(
+    node: Node, kube: Cluster, namespace: str, replace: Callable[[Cluster], None]
+) -> None:
+    """An old plugin that ends beside its successor takes it down: so at no time may two be on one node."""
+    for turn, count in enumerate((3, 4)):
+        before = {item["metadata"]["uid"] for item in plugins(kube)}
+        driver.write_cards(node.driver, GpuCards(model="T4", count=count))
+        replace(kube)
+
+        def replaced(before: set[str] = before) -> bool:
+            here = [item for item in plugins(kube) if item["spec"].get("nodeName")]
+            phases = {item["metadata"]["uid"]: item["status"].get("phase") for item in here}
+            living = [uid for uid, phase in phases.items() if phase not in {"Succeeded", "Failed"}]
+            assert len(living) <= 1, "two plugins on one node"
+            return any(phase == "Running" for uid, phase in phases.items() if uid not in before)
+
+        wait.until(replaced, seconds=SECONDS, what="a new plugin")
+        node.expect({"nvidia.com/gpu": count})
+        kube.apply(pod(namespace, f"all-{turn}", count, "true"))
+        assert ended(kube, namespace, f"all-{turn}")["phase"] == "Succeeded"
 
 
 def test_more_cards_than_the_node_has_stay_pending(node: Node, kube: Cluster, namespace: str) -> None:

@@ -252,8 +252,8 @@ def test_a_quota_of_nothing_stops_the_pool_with_the_cloud_s_own_words(alone: Sta
 
 
 def test_unknown_stack_starts_nothing(alone: Stacks) -> None:
-    done = alone.isthmus("up", "azure-sim", code=1)
-    assert "aws-sim" in done.stderr
+    done = alone.isthmus("up", "aws-smi", code=2)
+    assert "nearest: aws-sim" in done.stderr
     assert not (alone.home / "state" / ".pulumi").exists()
 
 

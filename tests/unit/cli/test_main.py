@@ -1,5 +1,7 @@
 """The frame of the command line: names, errors as one sentence, exit codes."""
 
+from pathlib import Path
+
 import pytest
 
 from isthmus.cli import main
@@ -22,6 +24,24 @@ def test_a_wrong_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> 
     assert main.run(["down", "aws-sim", "--no-such-option"]) == 2
     shown = capsys.readouterr()
     assert "no-such-option" in shown.err + shown.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{name} aws-smi" for name in ("preview", "up", "refresh", "down", "status", "kubeconfig")),
+        "run ddp-digits -s aws-smi",
+        "runs -s aws-smi",
+        "parity aws-smi gcp-sim",
+    ],
+)
+def test_an_unknown_stack_is_wrong_usage_everywhere(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path))
+    assert main.run(command.split()) == 2
+    assert "nearest: aws-sim" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists(), "no engine was started"
 
 
 @pytest.mark.parametrize(

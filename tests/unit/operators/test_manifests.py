@@ -97,7 +97,10 @@ def operator(**settings: Any) -> dict[str, dict[str, Any]]:
 def test_without_sharing_the_plugin_is_upstreams_own_on_gpu_nodes_only() -> None:
     (daemon_set,) = plugin(pool())
     pod = daemon_set["spec"]["template"]["spec"]
-    terms = pod.pop("affinity")["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    affinity = pod.pop("affinity")
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    [alone] = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert alone["labelSelector"]["matchLabels"] == daemon_set["spec"]["selector"]["matchLabels"]
     assert terms == [{"matchExpressions": [{"key": "isthmus.dev/gpu-model", "operator": "Exists"}]}]
     assert daemon_set["spec"] == PLUGIN_UPSTREAM["spec"]
 

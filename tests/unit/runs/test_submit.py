@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus.runs import submit as submitting
+from isthmus.runs.cancel import cancel
 from isthmus.runs.model import Run, State
 from isthmus.specs.errors import InvalidSpec, NotReady, Refused
 from isthmus.specs.workload import WorkloadSpec
@@ -227,6 +228,20 @@ def test_a_sample_that_up_deployed_becomes_a_run_once(harness: Any, make_spec: M
     assert submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim").id == run.id
     harness.api.objects["/api/v1/namespaces/kube-system"]["metadata"]["uid"] = "cluster-2"
     assert submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim").id != run.id
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_sample_is_not_cancelled_behind_the_engine(harness: Any, make_spec: Make, ended: bool) -> None:
+    """Its job is Pulumi's: one deleted by hand would be missing from a state that says it is there."""
+    sample(harness, "job-1")
+    run = submitting.adopt(harness.cluster, harness.store, make_spec(), stack="aws-sim")
+    harness.job(("Succeeded" if ended else "Running", "True"))
+    with pytest.raises(Refused, match="deployed train") as caught:
+        cancel(harness.cluster, harness.store, run, delete_volumes=ended)
+    assert "isthmus:samples in stacks/Pulumi.aws-sim.yaml" in caught.value.remedy
+    assert "isthmus down aws-sim" in caught.value.remedy
+    assert harness.api.of_kind("PyTorchJob")
+    assert harness.store.get(run.id).state is not State.CANCELLED
 
 
 def test_a_sample_about_to_be_followed_is_no_interrupted_submission(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus.specs import stack
-from isthmus.specs.errors import InvalidSpec, NotFound
+from isthmus.specs.errors import InvalidSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -58,9 +58,10 @@ def test_bad_settings_are_named(change: dict[str, Any], says: str) -> None:
         stack.parse(values(**change), origin="x")
 
 
-def test_an_unknown_stack_lists_those_there_are() -> None:
-    with pytest.raises(NotFound, match="aws-sim.*gcp-sim"):
-        stack.load(ROOT, "azure")
+def test_an_unknown_stack_is_wrong_usage_and_the_nearest_is_named() -> None:
+    with pytest.raises(InvalidSpec, match="nearest: aws-sim.*known: aws, aws-sim, gcp, gcp-sim") as caught:
+        stack.load(ROOT, "aws-smi")
+    assert caught.value.remedy == "use aws-sim"
 
 
 def test_invalid_yaml_names_file_and_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ _LISTED = 24
 
 
 def unknown(kind: str, name: str, legal: Iterable[str], *, where: str = "") -> InvalidSpec:
-    """The error for a name that the catalog does not have.
+    """The error for a name that is not among the legal ones.
 
     Args:
         kind: what was asked for: "region", "GPU model".
