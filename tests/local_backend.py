@@ -110,8 +110,9 @@ class FileBackend:
             cluster.path.write_text(json.dumps({"running": False, "made": 0, "nodes": {}, "objects": []}))
             time.sleep(self.create_seconds)
         made = cluster.document["made"] if cluster.document["running"] else cluster.document["made"] + 1
-        cards = config.cards.model_dump() if config.cards else None
-        cluster.change(labels=dict(config.node_labels), cards=cards, running=True, made=made)
+        (node,) = config.nodes
+        cards = node.cards.model_dump() if node.cards else None
+        cluster.change(labels=dict(node.labels), cards=cards, running=True, made=made)
         return cluster
 
     def get(self, name: str) -> FileCluster:

@@ -88,13 +88,16 @@ class Cluster:
                 found.setdefault((group, resource.plural), resource)
         return list(found.values())
 
-    def apply(self, manifest: Mapping[str, Any], *, force: bool = True, dry_run: bool = False) -> Object:
+    def apply(
+        self, manifest: Mapping[str, Any], *, force: bool = True, dry_run: bool = False, manager: str = FIELD_MANAGER
+    ) -> Object:
         """Create or change one object by server-side apply; returns what the server now holds.
 
-        Idempotent. With `force` we take over fields that another manager set to other values.
+        Idempotent. With `force` we take over fields that another manager set to other values. A `manager` of its own
+        makes fields go that were in its last manifest and are not in this one, whatever other managers set.
         """
         resource, namespace, name = self._address(manifest)
-        query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "dryRun": "All" if dry_run else None}
+        query = {"fieldManager": manager, "force": str(force).lower(), "dryRun": "All" if dry_run else None}
         return self._transport.json(
             "PATCH",
             resource.path(namespace, name),

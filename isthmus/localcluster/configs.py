@@ -47,7 +47,7 @@ def write(state: ClusterState, paths: Paths, *, mtu: int = 1500) -> None:
     write_file(network / "10-isthmus.conflist", cni(mtu))
     write_file(
         paths.config / "runc",
-        wrapper(paths, drop_capability=not linux.has_capability(linux.CAP_SYS_RESOURCE)),
+        wrapper(paths.driver, drop_capability=not linux.has_capability(linux.CAP_SYS_RESOURCE)),
         mode=0o700,
     )
 
@@ -215,10 +215,15 @@ def storage_helper() -> str:
     })  # fmt: skip
 
 
-def wrapper(paths: Paths, *, drop_capability: bool) -> str:
-    """The OCI runtime that containerd calls: runc, with what the containers of this node need changed."""
+def wrapper(driver: Path, *, drop_capability: bool) -> str:
+    """The OCI runtime that containerd calls: runc, with what the containers of a node need changed.
+
+    Args:
+        driver: the driver root, where the node finds it.
+        drop_capability: leave out what only CAP_SYS_RESOURCE allows.
+    """
     text = (Path(__file__).parent / "containers" / "oci-runtime.sh").read_text(encoding="utf-8")
-    values = {"@DRIVER@": str(paths.driver), "@DROP@": "yes" if drop_capability else "no"}
+    values = {"@DRIVER@": str(driver), "@DROP@": "yes" if drop_capability else "no"}
     for mark, value in values.items():
         text = text.replace(mark, value)
     return text

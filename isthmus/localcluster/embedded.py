@@ -16,7 +16,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isthmus.localcluster import components, images, linux, locks, network, pki, processes, space, supervisor, usable
+from isthmus.localcluster import (
+    components,
+    device_plugins,
+    images,
+    linux,
+    locks,
+    network,
+    pki,
+    processes,
+    space,
+    supervisor,
+    usable,
+)
 from isthmus.localcluster.cgroups import Tree
 from isthmus.localcluster.configs import CNI_FOLDERS
 from isthmus.localcluster.runtime import (
@@ -46,8 +58,6 @@ SYSTEM_PROGRAMS = {"ip": "iproute2", "nft": "nftables", "runc": "runc", "jq": "j
 """Programs of the distribution, and the Debian package of each."""
 
 CNI_PLUGINS = ("ptp", "host-local", "portmap", "loopback")
-
-DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 
 
 class EmbeddedCluster:
@@ -118,7 +128,8 @@ class EmbeddedCluster:
 
     def client_certificate(self, user: str, groups: tuple[str, ...], minutes: int) -> tuple[str, str]:
         self._state()
-        return pki.client_certificate(self.paths, user, groups, minutes)
+        authority, key = ((self.paths.pki / name).read_bytes() for name in ("ca.crt", "ca.key"))
+        return pki.client_certificate(authority, key, user, groups, minutes)
 
     def load_image(self, archive: Path) -> None:
         state = self._state()
@@ -156,12 +167,13 @@ class EmbeddedCluster:
                 self._remove(state or new_state(home.home(), self.name))
                 state = new_state(home.home(), self.name)
             self.paths.folder.mkdir(mode=0o700, exist_ok=True)
-            cards_changed = state.cards != config.cards
+            cards = config.nodes[0].cards
+            cards_changed = state.cards != cards
             state.ask(config)
             state.wanted = "running"
             write(self.paths, state)
-            if cards_changed or config.cards is not None:
-                self._write_driver(config.cards)
+            if cards_changed or cards is not None:
+                self._write_driver(cards)
             self.bring_up(state)
         if cards_changed:
             self._restart_device_plugins(state)
@@ -230,16 +242,9 @@ class EmbeddedCluster:
         driver.write_cards(self.paths.driver, cards)
 
     def _restart_device_plugins(self, state: ClusterState) -> None:
-        """A device plugin counts the cards when it starts. A deleted pod is made anew by its DaemonSet at once, where a killed
-        container would wait out the kubelet's back-off. It is deleted in good order, whatever that takes: its successor is
-        made only when it is gone, and an old plugin that ends beside a new one leaves the node without cards."""
         from isthmus.kube import Cluster
 
-        cluster = Cluster(self.kubeconfig())
-        for pod in cluster.list("v1", "Pod", fields=f"spec.nodeName={state.node}"):
-            folders = [(volume.get("hostPath") or {}).get("path", "") for volume in pod["spec"].get("volumes") or ()]
-            if any(folder.rstrip("/") == DEVICE_PLUGINS for folder in folders):
-                cluster.delete("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+        device_plugins.restart(Cluster(self.kubeconfig()), state.node)
 
     def _end_supervisor(self) -> None:
         """SIGTERM to the supervisor and wait: it ends everything in order. If it does not, the caller ends all."""
@@ -321,6 +326,12 @@ class EmbeddedRuntime:
                 f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
                 subject=f"local cluster {name}",
                 remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
+            )
+        if len(config.nodes) != 1 or config.nodes[0].taints:
+            raise InvalidSpec(
+                f"an embedded cluster has one local node without taints, not {len(config.nodes)}",
+                subject=f"local cluster {name}",
+                remedy="choose the runtime kind",
             )
         problem = self.available()
         if problem is not None:

@@ -85,6 +85,23 @@ def remove(state: ClusterState) -> None:
             remove_lock()
 
 
+def hold_shared(holder: str) -> None:
+    """What a cluster without a network of ours needs of this machine: the limits below, kept until `release_shared`."""
+    with machine_lock("raise limits"):
+        _raise_limits()
+        _share()
+        (SHARED / holder).touch(mode=0o600)
+
+
+def release_shared(holder: str) -> None:
+    """The opposite; puts back what was shared if it was the last cluster. Idempotent."""
+    with machine_lock("put back limits") as remove_lock:
+        (SHARED / holder).unlink(missing_ok=True)
+        if not _clusters_left():
+            _remove_shared()
+            remove_lock()
+
+
 def run(*command: str, check: bool = True, input_text: str | None = None) -> str:
     """Run a short system command; NotReady with its own words when it fails."""
     environment = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"}
@@ -255,8 +272,9 @@ def _share(**values: object) -> None:
 
 
 def _clusters_left() -> bool:
-    """Whether this machine has any other cluster: each has a network namespace or, while it runs, a cgroup."""
-    if any(NETNS.glob("isthmus-*")):
+    """Whether this machine has any other cluster: each has a network namespace or, while it runs, a cgroup; one in
+    Docker has a file in SHARED."""
+    if any(NETNS.glob("isthmus-*")) or any(SHARED.glob("kind-*")):
         return True
     return any(any(where.glob("isthmus-*")) for where, _ in hierarchies())
 

@@ -16,7 +16,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isthmus.localcluster.state import API_PORT, DNS_DOMAIN, SERVICE_API, ClusterState, Paths, write_file
@@ -129,8 +129,14 @@ def endpoint(state: ClusterState) -> str:
     return f"https://{state.address}:{API_PORT}"
 
 
-def client_certificate(paths: Paths, user: str, groups: Iterable[str], minutes: int) -> tuple[str, str]:
-    """A fresh client certificate from the cluster's CA: (certificate PEM, key PEM). Nothing is stored.
+def client_certificate(
+    authority: bytes, authority_key: bytes, user: str, groups: Iterable[str], minutes: int
+) -> tuple[str, str]:
+    """A fresh client certificate from a cluster's CA: (certificate PEM, key PEM). Nothing is stored.
+
+    Args:
+        authority: the CA's certificate, PEM.
+        authority_key: its key, PEM; elliptic curve or RSA.
 
     Raises:
         InvalidSpec: no user, or a life outside 1 minute to CLIENT_MINUTES_MAX.
@@ -141,14 +147,20 @@ def client_certificate(paths: Paths, user: str, groups: Iterable[str], minutes: 
         raise InvalidSpec(
             f"a client certificate lives 1 to {CLIENT_MINUTES_MAX} minutes, not {minutes}", subject="client certificate"
         )
-    return _issue(paths.pki, Certificate(user, "ca", user, tuple(groups)), timedelta(minutes=minutes))
+    wanted = Certificate(user, "ca", user, tuple(groups))
+    return _signed(authority, authority_key, wanted, timedelta(minutes=minutes))
 
 
 def _issue(folder: Path, wanted: Certificate, life: timedelta) -> tuple[str, str]:
-    authority = x509.load_pem_x509_certificate((folder / f"{wanted.authority}.crt").read_bytes())
-    authority_key = serialization.load_pem_private_key((folder / f"{wanted.authority}.key").read_bytes(), password=None)
-    if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
-        raise TypeError(f"{wanted.authority}.key is not an elliptic curve key")
+    certificate, key = ((folder / f"{wanted.authority}.{kind}").read_bytes() for kind in ("crt", "key"))
+    return _signed(certificate, key, wanted, life)
+
+
+def _signed(certificate: bytes, certificate_key: bytes, wanted: Certificate, life: timedelta) -> tuple[str, str]:
+    authority = x509.load_pem_x509_certificate(certificate)
+    authority_key = serialization.load_pem_private_key(certificate_key, password=None)
+    if not isinstance(authority_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise TypeError(f"the key of {wanted.authority} is neither an elliptic curve nor an RSA key")
     key = _new_key()
     names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in wanted.groups]
     subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, wanted.user)])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from isthmus.specs.cluster import GpuCards
-from isthmus.specs.errors import InvalidSpec, Refused
+from isthmus.specs.errors import InvalidSpec, NotFound, Refused
 
 KUBERNETES_MINOR = "1.36"
 """The Kubernetes minor version of the programs in isthmus/toolchain/table.py; a local cluster runs no other."""
@@ -20,13 +20,24 @@ Phase = Literal["creating", "starting", "running", "degraded", "stopped", "dead"
 
 
 @dataclass(frozen=True)
-class LocalClusterConfig:
-    """What a local cluster is asked for. A second create with other labels or cards changes them on the running one."""
+class LocalNode:
+    """One node that runs containers on this machine."""
 
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the local node, beside those that Kubernetes itself sets."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Beside those that Kubernetes itself sets."""
     cards: GpuCards | None = None
-    """Cards that the local node's driver root shows; None: no driver."""
+    """What its driver root shows; None: no driver."""
+    taints: tuple[Mapping[str, str], ...] = ()
+    """key, value and effect each."""
+
+
+@dataclass(frozen=True)
+class LocalClusterConfig:
+    """What a local cluster is asked for. A second create with other labels, taints or cards changes them on the running
+    one; the number of nodes is for life."""
+
+    nodes: tuple[LocalNode, ...] = (LocalNode(),)
+    """The first one also runs the control plane; it takes pods like the others. The embedded runtime has just one."""
     kubernetes_version: str = KUBERNETES_MINOR
     """Minor version, "1.36". Any other is refused."""
 
@@ -126,11 +137,11 @@ class LocalCluster(Protocol):
         ...
 
     def set_cards(self, cards: GpuCards | None) -> None:
-        """Change what the local node's driver root shows and restart the device plugin there. Does not wait for it."""
+        """Change what the first node's driver root shows and restart the device plugin there. Does not wait for it."""
         ...
 
     def local_node(self) -> str:
-        """Name of the node that runs containers."""
+        """Name of the first node that runs containers."""
         ...
 
 
@@ -168,8 +179,9 @@ class Runtime(Protocol):
 def runtimes() -> tuple[Runtime, ...]:
     """Every runtime there is, the preferred one first."""
     from isthmus.localcluster.embedded import EmbeddedRuntime  # here: costs an import of cryptography
+    from isthmus.localcluster.kind import KindRuntime
 
-    return (EmbeddedRuntime(),)
+    return (EmbeddedRuntime(), KindRuntime())
 
 
 def choose(name: str | None = None) -> Runtime:
@@ -179,21 +191,36 @@ def choose(name: str | None = None) -> Runtime:
         InvalidSpec: there is no runtime of that name.
         Refused: none can run here; the message says what is missing for each.
     """
-    known = runtimes()
-    if name is not None and name not in {"embedded", "kind"}:
+    known = {runtime.name: runtime for runtime in runtimes()}
+    if name is not None and name not in known:
         raise InvalidSpec(
-            f"there is no runtime {name!r}; known: embedded, kind", subject="runtime", remedy="isthmus doctor"
+            f"there is no runtime {name!r}; known: {', '.join(known)}", subject="runtime", remedy="isthmus doctor"
         )
     missing: list[str] = []
-    for runtime in known:
+    for runtime in known.values():
         if name not in (None, runtime.name):
             continue
         problem = runtime.available()
         if problem is None:
             return runtime
         missing.append(f"{runtime.name}: {problem}")
-    if name in (None, "kind"):
-        missing.append("kind: this version of isthmus has no kind runtime yet (it will need Docker)")
     raise Refused(
         "no local cluster can run here. " + "; ".join(missing), subject="local cluster", remedy="isthmus doctor"
+    )
+
+
+def find(name: str) -> LocalCluster:
+    """An existing local cluster, whichever runtime has it.
+
+    Raises:
+        NotFound: none has it.
+    """
+    for runtime in runtimes():
+        try:
+            return runtime.get(name)
+        except NotFound:
+            continue
+    known = ", ".join(cluster.name for runtime in runtimes() for cluster in runtime.list()) or "none"
+    raise NotFound(
+        f"there is no local cluster {name!r}; there are: {known}", subject=f"local cluster {name}", remedy="isthmus up"
     )

@@ -173,8 +173,9 @@ class ClusterState:
 
     def ask(self, config: LocalClusterConfig) -> None:
         """Take over what create was asked for."""
-        self.node_labels = dict(config.node_labels)
-        self.set_cards(config.cards)
+        (node,) = config.nodes
+        self.node_labels = dict(node.labels)
+        self.set_cards(node.cards)
         self.kubernetes_version = config.kubernetes_version
 
     def set_cards(self, cards: GpuCards | None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from isthmus import catalog
 from isthmus.localcluster import kwok
-from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig
+from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig, LocalNode
 from isthmus.simulation import local
 from isthmus.simulation.account import Account
 from isthmus.specs import labels as names
@@ -94,7 +94,7 @@ def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[
     with _lock(account):
         wanted = desired(tuple(pools()))
         backend = local.backend()
-        config = LocalClusterConfig(node_labels=dict(wanted.local_labels), cards=wanted.cards)
+        config = LocalClusterConfig(nodes=(LocalNode(labels=dict(wanted.local_labels), cards=wanted.cards),))
         cluster = backend.runtime().create(cluster_name, config)
         there = backend.simulated_nodes(cluster)
         backend.remove_nodes(cluster, sorted(there.keys() - wanted.simulated.keys()))

@@ -240,8 +240,22 @@ TOOLS: tuple[Tool, ...] = (
             checksum=f"{_GITHUB}/kubernetes-sigs/kind/releases/download/v{{version}}/kind-linux-{{arch}}.sha256sum",
         ),
         probes=(("kind", Probe(("version",), r"kind v(\d+\.\d+\.\d+)", (0, 30), (1,))),),
+        shared=(Shared("images/base/files", "base"),),
         seconds=10,
         size_mb=10,
+    ),
+    Tool(
+        name="flannel",
+        version="0.28.10",
+        group="cluster",
+        about="the pods' network between the nodes of a kind cluster",
+        go=GoBuild(
+            module="github.com/flannel-io/flannel",
+            version="v0.28.10",
+            packages=(("flanneld", "."),),
+        ),
+        seconds=60,
+        size_mb=30,
     ),
     Tool(
         name="nvidia-device-plugin",

@@ -15,7 +15,7 @@ from isthmus.kube import Cluster, wait
 from isthmus.localcluster import network
 from isthmus.localcluster.cgroups import Tree, hierarchies
 from isthmus.localcluster.embedded import EmbeddedCluster, EmbeddedRuntime
-from isthmus.localcluster.runtime import LocalClusterConfig
+from isthmus.localcluster.runtime import LocalClusterConfig, LocalNode
 from isthmus.localcluster.state import ClusterState, new_state, read, read_json, write
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.local
 CREATE = """
 import sys
 from isthmus.localcluster.embedded import EmbeddedRuntime
-from isthmus.localcluster.runtime import LocalClusterConfig
+from isthmus.localcluster.runtime import LocalClusterConfig, LocalNode
 EmbeddedRuntime().create(sys.argv[1], LocalClusterConfig())
 """
 
 
 def create(name: str, **options: object) -> EmbeddedCluster:
-    return EmbeddedRuntime().create(name, LocalClusterConfig(**options))  # type: ignore[arg-type]
+    return EmbeddedRuntime().create(name, LocalClusterConfig(nodes=(LocalNode(**options),)))  # type: ignore[arg-type]
 
 
 def pid_of(cluster: EmbeddedCluster, component: str) -> int:
@@ -280,10 +280,10 @@ def test_second_command_waits_and_then_says_who_holds_the_cluster(
 
 def test_create_again_changes_labels_of_the_running_node(embedded_cluster: EmbeddedCluster) -> None:
     pid = supervisor_pid(embedded_cluster)
-    again = create(embedded_cluster.name, node_labels={"isthmus.dev/pool": "system"})
+    again = create(embedded_cluster.name, labels={"isthmus.dev/pool": "system"})
     node = Cluster(again.kubeconfig()).get("v1", "Node", again.local_node())
     assert node["metadata"]["labels"]["isthmus.dev/pool"] == "system" and supervisor_pid(again) == pid
-    create(embedded_cluster.name, node_labels={"other": "label"})
+    create(embedded_cluster.name, labels={"other": "label"})
     labels = Cluster(again.kubeconfig()).get("v1", "Node", again.local_node())["metadata"]["labels"]
     assert labels["other"] == "label" and "isthmus.dev/pool" not in labels and labels["kubernetes.io/os"] == "linux"
 

@@ -24,7 +24,7 @@ from typing import Any
 from isthmus.localcluster.locks import exclusive
 from isthmus.localcluster.recipes import archive, debian
 from isthmus.localcluster.recipes.archive import EPOCH, Layer
-from isthmus.localcluster.recipes.recipe import ROOT, ImageRecipe, Wheel, required
+from isthmus.localcluster.recipes.recipe import ROOT, ImageRecipe, ToolFiles, Wheel, required
 from isthmus.specs.errors import InvalidSpec, IsthmusError, NotReady
 from isthmus.toolchain import home
 
@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 VERSION = 1
 """Part of every key: raised when this package builds something else from the same recipe."""
 
-_FILES_FIELDS = {"files", "programs", "copy_files", "wheels", "links", "applets", "folders"}
+_FILES_FIELDS = {"files", "programs", "copy_files", "wheels", "tool_files", "links", "applets", "folders"}
 """Fields of a recipe that make the layer on top of the base."""
 
 LOCK_SECONDS = 1800.0
@@ -43,26 +43,31 @@ LOCK_SECONDS = 1800.0
 
 def archive_of(recipe: ImageRecipe) -> Path:
     """Where the recipe's archive is, or will be."""
-    return home.images() / f"{recipe.name}.tar"
+    return home.images() / recipe.store / f"{recipe.name}.tar"
 
 
-def missing(root: Path = ROOT) -> list[ImageRecipe]:
+def missing(root: Path = ROOT, *, store: str = "") -> list[ImageRecipe]:
     """Recipes without an archive that was made from just this recipe.
 
     Raises:
         InvalidSpec: a recipe is wrong.
         NotFound: a program that goes into an image is not installed.
     """
-    return [recipe for recipe in required(root) if not _current(recipe)]
+    return [recipe for recipe in required(root, store=store) if not _current(recipe)]
 
 
 def build_all(
-    progress: Progress, root: Path = ROOT, *, only: Callable[[ImageRecipe], bool] = lambda recipe: True
+    progress: Progress,
+    root: Path = ROOT,
+    *,
+    store: str = "",
+    only: Callable[[ImageRecipe], bool] = lambda recipe: True,
 ) -> list[Path]:
     """Build what is missing, the quick ones first. A failed one does not stop the others.
 
     Args:
         progress: hears what happens.
+        store: folder below <home>/images for the archives.
         only: which recipes; default all.
 
     Returns:
@@ -72,7 +77,7 @@ def build_all(
         InvalidSpec: a recipe is wrong.
         NotReady: images could not be built; each is named with the reason, the others are there.
     """
-    recipes = sorted(filter(only, required(root)), key=lambda recipe: recipe.seconds)
+    recipes = sorted(filter(only, required(root, store=store)), key=lambda recipe: recipe.seconds)
     failed: list[IsthmusError] = []
     with exclusive(home.images() / ".build.lock", what="the images", doing="build images", seconds=LOCK_SECONDS):
         for recipe in recipes:
@@ -95,12 +100,13 @@ def _build(recipe: ImageRecipe, progress: Progress) -> None:
         return
     progress(f"image {recipe.name}: building ({recipe.about}; about {recipe.seconds} s the first time)")
     start = time.monotonic()
+    archive_of(recipe).parent.mkdir(mode=0o700, exist_ok=True)
     with _work_folder(recipe) as work, _disk_errors(recipe):
         layers = [
             (_layer(recipe, kind, key, work), work / f"{kind}.layer") for kind, key in _layer_keys(recipe).items()
         ]
         archive.write_archive(archive_of(recipe), recipe.image, _config(recipe), layers, _architecture())
-        made = {"key": _key(recipe), "image": recipe.image, "layers": archive.as_json([layer for layer, _ in layers])}
+        made = {"key": key_of(recipe), "image": recipe.image, "layers": archive.as_json([layer for layer, _ in layers])}
         _note(recipe).write_text(json.dumps(made, indent=1), encoding="utf-8")
     size = archive_of(recipe).stat().st_size >> 20
     progress(f"image {recipe.name}: built in {time.monotonic() - start:.0f} s, {size} MiB")
@@ -125,6 +131,9 @@ def _layer(recipe: ImageRecipe, kind: str, key: str, work: Path) -> Layer:
 
 
 def _fill(recipe: ImageRecipe, root: Path, work: Path) -> None:
+    for folder_wanted in recipe.tool_files:  # first, so that a recipe's own file replaces one of a tool
+        for file, place, file_mode in _tool_files(folder_wanted):
+            _put(file, root, place, mode=file_mode)
     for wanted in recipe.files:
         debian.take_files(wanted, work, root)
     for program, path in recipe.programs.items():
@@ -143,6 +152,19 @@ def _fill(recipe: ImageRecipe, root: Path, work: Path) -> None:
         folder = root / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(int(mode, 8))
+
+
+def _tool_files(wanted: ToolFiles) -> list[tuple[Path, str, int]]:
+    """Every file of the folder: where it is, its path in the image, its mode."""
+    folder = home.share(wanted.tool) / wanted.source
+    found = []
+    for source in sorted(path for path in folder.rglob("*") if path.is_file()):
+        below = source.relative_to(folder)
+        program = any(below.match(pattern) for pattern in wanted.executable)
+        found.append((source, f"{wanted.to.rstrip('/')}/{below}", 0o755 if program else 0o644))
+    if not found:
+        raise InvalidSpec(f"{wanted.tool} has no files in {wanted.source}", subject=f"tool {wanted.tool}")
+    return found
 
 
 def _applets(recipe: ImageRecipe, root: Path) -> dict[str, str]:
@@ -218,6 +240,8 @@ def _config(recipe: ImageRecipe) -> dict[str, Any]:
         values["User"] = config.user
     if config.workdir:
         values["WorkingDir"] = config.workdir
+    if config.stop_signal:
+        values["StopSignal"] = config.stop_signal
     return values
 
 
@@ -231,22 +255,24 @@ def _layer_keys(recipe: ImageRecipe) -> dict[str, str]:
         sources = [_source(recipe, name) for name in recipe.copy_files]
         sources += [home.tool(program).resolve() for program in recipe.programs]
         sources += [_source(recipe, wheel.requirements) for wheel in recipe.wheels]
+        sources += [source for wanted in recipe.tool_files for source, _, _ in _tool_files(wanted)]
         keys["files"] = _digest(VERSION, _architecture(), values, [_file_digest(path) for path in sources])
     if not keys:
         raise InvalidSpec(f"image {recipe.name} would be empty", subject=f"image {recipe.name}")
     return keys
 
 
-def _key(recipe: ImageRecipe) -> str:
+def key_of(recipe: ImageRecipe) -> str:
+    """What the recipe's image is made from, as a digest: the recipe, its files and the installed programs in it."""
     return _digest(_layer_keys(recipe), recipe.image, _config(recipe))
 
 
 def _current(recipe: ImageRecipe) -> bool:
-    return archive_of(recipe).is_file() and _made(recipe).get("key") == _key(recipe)
+    return archive_of(recipe).is_file() and _made(recipe).get("key") == key_of(recipe)
 
 
 def _note(recipe: ImageRecipe) -> Path:
-    return home.images() / f"{recipe.name}.json"
+    return archive_of(recipe).with_suffix(".json")
 
 
 def _made(recipe: ImageRecipe) -> dict[str, Any]:
@@ -272,7 +298,7 @@ def _architecture() -> str:
 
 @contextmanager
 def _work_folder(recipe: ImageRecipe) -> Iterator[Path]:
-    folder = home.images() / ".work" / recipe.name
+    folder = home.images() / ".work" / recipe.store / recipe.name
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)

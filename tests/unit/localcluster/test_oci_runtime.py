@@ -30,7 +30,7 @@ class Node:
 
     def run(self, config: dict[str, Any], *, drop: bool = False, arguments: list[str] | None = None) -> dict[str, Any]:
         wrapper = self.paths.folder / "wrapper"
-        wrapper.write_text(configs.wrapper(self.paths, drop_capability=drop))
+        wrapper.write_text(configs.wrapper(self.paths.driver, drop_capability=drop))
         (self.bundle / "config.json").write_text(json.dumps(config))
         words = arguments or ["--root", "/x", "create", "--bundle", str(self.bundle), "id"]
         environment = {"PATH": f"{self.paths.folder}:{os.environ['PATH']}"}

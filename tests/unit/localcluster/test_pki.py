@@ -28,6 +28,10 @@ def names(certificate: x509.Certificate, kind: x509.ObjectIdentifier) -> list[st
     return [str(item.value) for item in certificate.subject.get_attributes_for_oid(kind)]
 
 
+def authority(paths: Paths) -> tuple[bytes, bytes]:
+    return (paths.pki / "ca.crt").read_bytes(), (paths.pki / "ca.key").read_bytes()
+
+
 def test_every_certificate_is_signed_by_its_authority(paths: Paths) -> None:
     for wanted in pki.certificates(STATE):
         certificate = load(paths, wanted.name)
@@ -95,7 +99,7 @@ def test_certificates_that_end_soon_are_renewed(paths: Paths, monkeypatch: pytes
 
 
 def test_a_short_lived_certificate_is_for_its_user_and_minutes(paths: Paths) -> None:
-    text, key = pki.client_certificate(paths, "isthmus:alice", ("readers", "writers"), 15)
+    text, key = pki.client_certificate(*authority(paths), "isthmus:alice", ("readers", "writers"), 15)
     certificate = x509.load_pem_x509_certificate(text.encode())
     certificate.verify_directly_issued_by(load(paths, "ca"))
     assert names(certificate, NameOID.COMMON_NAME) == ["isthmus:alice"]
@@ -109,4 +113,4 @@ def test_a_short_lived_certificate_is_for_its_user_and_minutes(paths: Paths) -> 
 @pytest.mark.parametrize(("user", "minutes"), [("", 15), ("alice", 0), ("alice", 24 * 60 + 1)])
 def test_a_short_lived_certificate_has_a_user_and_a_short_life(paths: Paths, user: str, minutes: int) -> None:
     with pytest.raises(InvalidSpec):
-        pki.client_certificate(paths, user, (), minutes)
+        pki.client_certificate(*authority(paths), user, (), minutes)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.localcluster import state
-from isthmus.localcluster.runtime import LocalClusterConfig
+from isthmus.localcluster.runtime import LocalClusterConfig, LocalNode
 from isthmus.specs.cluster import GpuCards
 
 
@@ -28,7 +28,7 @@ def test_state_reads_back_as_written(tmp_path: Path) -> None:
     paths = state.Paths(tmp_path)
     assert state.read(paths) is None
     written = state.ClusterState(name="demo", identity="0123abcd", number=9, created=1.5)
-    written.ask(LocalClusterConfig(node_labels={"a": "b"}, cards=GpuCards(model="T4", count=4)))
+    written.ask(LocalClusterConfig(nodes=(LocalNode({"a": "b"}, GpuCards(model="T4", count=4)),)))
     state.write(paths, written)
     assert state.read(paths) == written and written.cards == GpuCards(model="T4", count=4)
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]

@@ -1,0 +1,497 @@
+"""Clusters in Docker by kind (the two protocols of isthmus.localcluster.runtime).
+
+kind makes and joins the nodes; this module decides when, keeps the cluster's folder, gives nodes their cards, and touches
+no container that does not have that folder mounted.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from isthmus.localcluster import device_plugins, linux, locks, network
+from isthmus.localcluster.configs import wrapper
+from isthmus.localcluster.kind import config as kind_config
+from isthmus.localcluster.kind import docker, image, limits, objects
+from isthmus.localcluster.kind.state import FILE, Paths, State, read, write
+from isthmus.localcluster.runtime import (
+    KUBERNETES_MINOR,
+    ClusterStatus,
+    LocalCluster,
+    LocalClusterConfig,
+    LocalNode,
+    ProcessStatus,
+)
+from isthmus.localcluster.state import write_file
+from isthmus.specs.cluster import NAME_PATTERN, GpuCards
+from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound, NotReady, Refused
+from isthmus.toolchain import home
+
+if TYPE_CHECKING:
+    from isthmus.kube import Cluster
+
+LOCK_SECONDS = 300.0
+"""How long a second create, start, stop or delete of the same cluster waits for the first."""
+
+CREATE_SECONDS = 600.0
+"""Three nodes take 27 s on an idle machine of two cores; the rest is for a loaded one."""
+
+READY_SECONDS = 300.0
+STOP_SECONDS = 120.0
+IMPORT_SECONDS = 900.0
+LABELS_MANAGER = "isthmus-local-node"
+"""Field manager of the nodes' labels, so that labels which are no longer wanted go."""
+
+PLAIN_RUNTIME = '#!/bin/sh\nexec runc "$@"\n'
+NETWORK = "kind"
+
+Progress = Callable[[str], None]
+
+
+class KindCluster:
+    """One cluster in Docker. Holds no state of its own: everything is read from disk and from the engine."""
+
+    def __init__(self, name: str, progress: Progress = lambda words: None) -> None:
+        self.name = name
+        self.paths = Paths(home.clusters() / name)
+        self._progress = progress
+
+    @property
+    def endpoint(self) -> str:
+        return str(self._admin()["clusters"][0]["cluster"]["server"])
+
+    @property
+    def ca_certificate(self) -> str:
+        import base64
+
+        return base64.b64decode(self._admin()["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+
+    def start(self) -> None:
+        with self._lock("start"):
+            state = self._state()
+            state.wanted = "running"
+            write(self.paths, state)
+            self._start(state)
+
+    def stop(self) -> None:
+        with self._lock("stop"):
+            state = self._state()
+            state.wanted = "stopped"
+            write(self.paths, state)
+            running = [_name(node) for node in self._ours() if node["State"]["Running"]]
+            if running:
+                docker.docker("stop", "--time", "20", *running, seconds=STOP_SECONDS)
+
+    def delete(self) -> None:
+        with self._lock("delete") as remove_lock:
+            state = read(self.paths)
+            if state is not None:
+                state.wanted = "deleted"
+                write(self.paths, state)
+                self._remove_containers()
+                shutil.rmtree(self.paths.folder)
+                _release(self.name)
+            remove_lock()
+
+    def status(self) -> ClusterStatus:
+        state = self._state()
+        problem = docker.problem()
+        if problem is not None:
+            return ClusterStatus(self.name, "dead", (), problem)
+        found = {_name(node): node for node in self._ours()}
+        ready = self._ready_nodes() if any(node["State"]["Running"] for node in found.values()) else set()
+        processes = tuple(_process(name, found.get(name), ready=name in ready) for name in state.node_names())
+        words = "; ".join(f"{item.name}: {item.message}" for item in processes if item.message)
+        if not state.made:
+            return ClusterStatus(self.name, "creating", processes, words)
+        if not found:
+            return ClusterStatus(self.name, "dead", processes, "its containers are gone")
+        if not any(item.running for item in processes):
+            return ClusterStatus(self.name, "dead" if state.wanted == "running" else "stopped", processes, words)
+        return ClusterStatus(
+            self.name, "running" if all(item.ready for item in processes) else "degraded", processes, words
+        )
+
+    def kubeconfig(self) -> dict[str, Any]:
+        return self._admin()
+
+    def client_certificate(self, user: str, groups: tuple[str, ...], minutes: int) -> tuple[str, str]:
+        from isthmus.localcluster import pki  # costs an import of cryptography
+
+        first = self._state().node_names()[0]
+        authority, key = (
+            docker.docker("exec", first, "cat", f"/etc/kubernetes/pki/ca.{kind}").encode() for kind in ("crt", "key")
+        )
+        return pki.client_certificate(authority, key, user, groups, minutes)
+
+    def load_image(self, archive: Path) -> None:
+        if not archive.is_file():
+            raise NotFound(
+                f"there is no image archive {archive}", subject=str(archive), remedy="isthmus install images"
+            )
+        for node in self._state().node_names():
+            docker.feed(archive, "exec", "--interactive", node, *_CTR, "images", "import", "--all-platforms", "-",
+                        seconds=IMPORT_SECONDS)  # fmt: skip
+
+    def logs(self, component: str) -> Path:
+        state = self._state()
+        if component in state.node_names():
+            return self._node_log(component)
+        path = self.paths.logs / f"{component}.log"
+        if "/" in component or not path.exists():
+            known = ", ".join([*state.node_names(), *sorted(found.stem for found in self.paths.logs.glob("*.log"))])
+            raise NotFound(
+                f"there is no log of {component!r}; there are: {known}", subject=f"local cluster {self.name}"
+            )
+        return path
+
+    def set_cards(self, cards: GpuCards | None) -> None:
+        with self._lock("set cards"):
+            state = self._state()
+            self._write_node(0, LocalNode(cards=cards))
+            state.nodes[0]["cards"] = cards.model_dump() if cards else None
+            write(self.paths, state)
+        if self.status().phase in {"running", "degraded"}:
+            self._restart_device_plugins(state.node_names()[0])
+
+    def local_node(self) -> str:
+        return self._state().node_names()[0]
+
+    def exists(self) -> bool:
+        """Whether its containers are there; the folder alone is what a wiped engine leaves."""
+        return read(self.paths) is not None and bool(self._ours())
+
+    def make(self, asked: LocalClusterConfig) -> None:
+        """Create, or go on with what is there (KindRuntime.create)."""
+        with self._lock("create"):
+            state = read(self.paths)
+            if state is not None and state.wanted == "deleted":
+                self._remove_containers()
+                shutil.rmtree(self.paths.folder)
+                state = None
+            if state is None:
+                state = State(self.name, created=time.time())
+                self._refuse_foreign()
+            elif len(state.nodes) != len(asked.nodes):
+                raise Refused(
+                    f"it has {len(state.nodes)} nodes and {len(asked.nodes)} are asked for: kind cannot change that",
+                    subject=f"local cluster {self.name}",
+                    remedy="delete it, then create it again",
+                )
+            before = state.asked()
+            for folder in (self.paths.folder, self.paths.logs):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            state.ask(asked)
+            state.wanted = "running"
+            write(self.paths, state)
+            if not (state.made and self._ours()):
+                self._create(state)
+            else:
+                self._start(state)
+            for index, node in enumerate(asked.nodes):
+                if before and before[index].cards != node.cards:
+                    self._write_node(index, node)
+                    self._restart_device_plugins(state.node_names()[index])
+
+    def _create(self, state: State) -> None:
+        self._remove_containers()  # kind cannot go on with half a cluster
+        _hold(self.name)
+        state.made = False
+        state.image = image.ensure(self._progress)
+        write(self.paths, state)
+        nodes = state.asked()
+        for index, node in enumerate(nodes):
+            self._write_node(index, node)
+        folders = [self.paths.node(index) for index in range(len(nodes))]
+        text = kind_config.document(
+            self.name, nodes, folders, cgroup_v1=limits.cgroup_v1(), restricted=_lacks_resource_capability()
+        )
+        write_file(self.paths.config, text)
+        self._progress(f"local cluster {self.name}: {len(nodes)} node(s) in Docker, about {20 + 4 * len(nodes)} s")
+        self._run_kind("create", "cluster", "--name", self.name, "--config", str(self.paths.config), "--image",
+                       state.image, "--kubeconfig", str(self.paths.kubeconfig), "--retain")  # fmt: skip
+        self._bring_up(state)
+
+    def _start(self, state: State) -> None:
+        stopped = [_name(node) for node in self._ours() if not node["State"]["Running"]]
+        for name in sorted(stopped, key=state.node_names().index):  # the control plane first: others ask it
+            docker.docker("start", name)
+        self._bring_up(state)
+
+    def _bring_up(self, state: State) -> None:
+        """Wait until pods can be made on every node; labels, taints and KWOK on the way."""
+        from isthmus.kube import wait
+
+        said = ""
+
+        def usable() -> bool:
+            nonlocal said
+            try:
+                said = self._problem(state)
+            except IsthmusError as error:
+                said = error.message
+            return not said
+
+        wait.until(
+            usable,
+            seconds=READY_SECONDS,
+            what=f"local cluster {self.name} to become usable",
+            why=lambda: said,
+            subject=f"local cluster {self.name}",
+            remedy=f"see {self.paths.logs}; try again, or delete it",
+        )
+        if not state.made:
+            state.made = True
+            write(self.paths, state)
+
+    def _problem(self, state: State) -> str:
+        """What keeps the cluster from being usable; "" when nothing does."""
+        cluster = self._client()
+        waiting = set(state.node_names()) - self._ready_nodes()
+        if waiting:
+            return f"{min(waiting)} is not ready"
+        for name, node in zip(state.node_names(), state.asked(), strict=True):
+            _describe(cluster, name, node)
+        for manifest in objects.manifests():
+            cluster.apply(manifest)
+        cluster.get("v1", "ServiceAccount", "default", "default")  # pods cannot be made before it is there
+        for deployment in ("coredns", objects.NAME):
+            found = cluster.get("apps/v1", "Deployment", deployment, objects.NAMESPACE)
+            if not found.get("status", {}).get("availableReplicas"):
+                return f"{deployment} does not run yet"
+        return ""
+
+    def _ready_nodes(self) -> set[str]:
+        try:
+            nodes = self._client().list("v1", "Node")
+        except (IsthmusError, OSError):
+            return set()
+        return {node["metadata"]["name"] for node in nodes if _is_ready(node)}
+
+    def _write_node(self, index: int, node: LocalNode) -> None:
+        """The folder of a node: the OCI runtime and, where it has cards, the driver root."""
+        folder = self.paths.node(index)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        root = folder / kind_config.DRIVER
+        if node.cards is not None or root.exists():
+            from isthmus.localcluster import driver  # needs the catalog; a node without cards does not
+
+            driver.build(root)
+            driver.write_cards(root, node.cards)
+        text = PLAIN_RUNTIME
+        if root.exists() or _lacks_resource_capability():
+            there = f"{kind_config.NODE_FOLDER}/{kind_config.DRIVER}"
+            text = wrapper(Path(there), drop_capability=_lacks_resource_capability())
+        write_file(folder / kind_config.OCI_RUNTIME, text, mode=0o755)
+
+    def _restart_device_plugins(self, node: str) -> None:
+        device_plugins.restart(self._client(), node)
+
+    def _run_kind(self, *arguments: str) -> None:
+        log = self.paths.logs / "kind.log"
+        command = [*_ENDS_WITH_US, str(home.tool("kind")), *arguments]
+        environment = {**os.environ, "KIND_EXPERIMENTAL_PROVIDER": "docker"}
+        with log.open("ab") as output:
+            try:
+                done = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False,
+                                      timeout=CREATE_SECONDS, env=environment)  # fmt: skip
+                code = done.returncode
+            except subprocess.TimeoutExpired:
+                code = -1
+        if code:
+            raise NotReady(
+                f"kind could not make the cluster: {_last_error(log)}",
+                subject=f"local cluster {self.name}",
+                remedy=f"see {log}; try again, or delete it",
+            )
+
+    def _node_log(self, node: str) -> Path:
+        self.paths.logs.mkdir(mode=0o700, exist_ok=True)
+        path = self.paths.logs / f"{node}.log"
+        found = {_name(item): item for item in self._ours()}.get(node)
+        if found is not None and found["State"]["Running"]:
+            text = docker.docker("exec", node, "journalctl", "--no-pager", "--lines", "20000")
+        else:
+            text = docker.docker("logs", node) if found is not None else ""
+        write_file(path, text)
+        return path
+
+    def _ours(self) -> list[dict[str, Any]]:
+        return [node for node in docker.nodes(self.name) if docker.mounted_from(node, self.paths.folder)]
+
+    def _refuse_foreign(self) -> None:
+        if docker.nodes(self.name):
+            raise Refused(
+                f"Docker has a kind cluster {self.name!r} that isthmus did not make; it is left alone",
+                subject=f"local cluster {self.name}",
+                remedy="choose another name (setting clusterName)",
+            )
+
+    def _remove_containers(self) -> None:
+        names = [_name(node) for node in self._ours()]
+        if names:
+            docker.docker("rm", "--force", "--volumes", *names, seconds=STOP_SECONDS)
+
+    def _client(self) -> "Cluster":
+        from isthmus.kube import Cluster
+
+        return Cluster(self._admin())
+
+    def _admin(self) -> dict[str, Any]:
+        self._state()
+        try:
+            document: dict[str, Any] = yaml.safe_load(self.paths.kubeconfig.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise NotReady(
+                "the cluster was not made yet", subject=f"local cluster {self.name}", remedy="create it again"
+            ) from error
+        return document
+
+    def _state(self) -> State:
+        state = read(self.paths)
+        if state is None:
+            raise _not_found(self.name)
+        return state
+
+    @contextmanager
+    def _lock(self, doing: str) -> Iterator[Callable[[], None]]:
+        if doing not in {"create", "delete"}:
+            self._state()  # before a lock file is made for what does not exist
+        what = f"local cluster {self.name}"
+        path = home.clusters() / f".{self.name}.lock"
+        with locks.exclusive(path, what=what, doing=doing, seconds=LOCK_SECONDS) as remove:
+            yield remove
+
+
+class KindRuntime:
+    """Makes and finds clusters in Docker (the Runtime protocol)."""
+
+    name = "kind"
+
+    def __init__(self, progress: Progress = lambda words: None) -> None:
+        """`progress` hears, in a line each, what takes long."""
+        self._progress = progress
+
+    def available(self) -> str | None:
+        problem = docker.problem()
+        if problem is not None:
+            return problem
+        try:
+            home.tool("kind")
+        except NotFound:
+            return "kind is missing (isthmus install cluster)"
+        return limits.problem()
+
+    def create(self, name: str, config: LocalClusterConfig) -> KindCluster:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise InvalidSpec(
+                f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
+                subject="local cluster",
+            )
+        if config.kubernetes_version != KUBERNETES_MINOR:
+            raise InvalidSpec(
+                f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
+                subject=f"local cluster {name}",
+                remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
+            )
+        problem = self.available()
+        if problem is not None:
+            raise Refused(f"kind cannot run here: {problem}", subject=f"local cluster {name}", remedy="isthmus doctor")
+        cluster = KindCluster(name, self._progress)
+        cluster.make(config)
+        return cluster
+
+    def get(self, name: str) -> KindCluster:
+        cluster = KindCluster(name, self._progress)
+        if not cluster.paths.state.exists():
+            raise _not_found(name)
+        return cluster
+
+    def list(self) -> list[LocalCluster]:
+        return [KindCluster(path.parent.name) for path in sorted(home.clusters().glob(f"*/{FILE}"))]
+
+
+_CTR = ("ctr", "--namespace", "k8s.io")
+_ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""A kind whose caller was killed must not go on making nodes behind the next create."""
+
+
+def _describe(cluster: "Cluster", name: str, node: LocalNode) -> None:
+    """Labels and taints of a node as asked. kind gave them when it joined; later changes come this way."""
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(node.labels)}},
+                  manager=LABELS_MANAGER)  # fmt: skip
+    held = cluster.get("v1", "Node", name)["spec"].get("taints") or []
+    kept = [taint for taint in held if str(taint["key"]).startswith("node.kubernetes.io/")]
+    wanted = [*kept, *(dict(taint) for taint in node.taints)]
+    if sorted(map(str, held)) != sorted(map(str, wanted)):
+        cluster.patch("v1", "Node", name, {"spec": {"taints": wanted}})
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", ())
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def _name(node: dict[str, Any]) -> str:
+    return str(node["Name"]).removeprefix("/")
+
+
+def _process(name: str, node: dict[str, Any] | None, *, ready: bool) -> ProcessStatus:
+    if node is None:
+        return ProcessStatus(name, False, False, None, 0, None, None, "its container is gone")
+    now = node["State"]
+    running = bool(now["Running"])
+    since = datetime.fromisoformat(now["StartedAt" if running else "FinishedAt"][:19] + "+00:00").timestamp()
+    message = "" if ready else "not ready" if running else "its container does not run"
+    return ProcessStatus(
+        name, running, running and ready, now["Pid"] or None, int(node["RestartCount"]),
+        None if running else int(now["ExitCode"]), since, message,
+    )  # fmt: skip
+
+
+def _lacks_resource_capability() -> bool:
+    """Containers get what the engine has; where root itself lacks CAP_SYS_RESOURCE, runc fails to give it on."""
+    return os.geteuid() == 0 and not linux.has_capability(linux.CAP_SYS_RESOURCE)
+
+
+def _last_error(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    told = [line for line in lines if line.startswith("ERROR")]
+    return (told or lines or ["it took too long"])[-1][:400]
+
+
+def _hold(name: str) -> None:
+    """Before the first node: note whether the network is ours to remove, and raise the machine's limits where we may."""
+    if not docker.has_network(NETWORK):
+        (home.clusters() / ".kind-network").touch(mode=0o600)
+    if os.geteuid() == 0:
+        network.hold_shared(f"kind-{_holder(name)}")
+
+
+def _release(name: str) -> None:
+    if os.geteuid() == 0:
+        network.release_shared(f"kind-{_holder(name)}")
+    made = home.clusters() / ".kind-network"
+    if made.exists() and not list(home.clusters().glob(f"*/{FILE}")) and docker.remove_network(NETWORK):
+        made.unlink()
+
+
+def _holder(name: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(f"{home.home().resolve()}\0{name}".encode()).hexdigest()[:8]
+
+
+def _not_found(name: str) -> NotFound:
+    known = ", ".join(path.parent.name for path in sorted(home.clusters().glob(f"*/{FILE}"))) or "none"
+    return NotFound(
+        f"there is no kind cluster {name!r}; there are: {known}", subject=f"local cluster {name}", remedy="isthmus up"
+    )
