@@ -4,7 +4,9 @@ Sources: awslabs/amazon-eks-ami nodeadm/internal/kubelet (2026-07-23) and the fi
 cloudpilot-ai/karpenter-provider-gcp pkg/utils/utils.go (2026-08), which cites Google's node-sizing page.
 """
 
+from collections.abc import Callable, Mapping
 from decimal import ROUND_FLOOR, Decimal
+from types import MappingProxyType
 
 from isthmus.catalog.facts import NodeLimits
 from isthmus.specs.offer import Shape
@@ -22,7 +24,7 @@ _GKE_MEMORY_STEPS = ((4, Decimal("0.25")), (4, Decimal("0.20")), (8, Decimal("0.
 _GKE_MEMORY_REST = Decimal("0.02")
 
 
-def aws(shape: Shape, limits: NodeLimits | None) -> dict[str, int]:
+def eks(shape: Shape, limits: NodeLimits | None) -> dict[str, int]:
     """EKS: Karpenter's figures where the instance type is known, else the AMI's formulas with the fallback of 110 pods."""
     if limits is not None:
         return _amounts(limits.allocatable_cpu_m, limits.allocatable_memory_mib, limits.max_pods)
@@ -30,10 +32,14 @@ def aws(shape: Shape, limits: NodeLimits | None) -> dict[str, int]:
     return _amounts(shape.vcpus * 1000 - reserved_cpu_m(shape.vcpus), memory, DEFAULT_PODS)
 
 
-def gcp(shape: Shape) -> dict[str, int]:
-    """GKE: memory and CPU reserved in steps, and the eviction threshold."""
+def gke(shape: Shape, limits: NodeLimits | None = None) -> dict[str, int]:
+    """GKE, which has no limits by machine: memory and CPU reserved in steps, and the eviction threshold."""
     memory = _mib(shape) - gke_reserved_memory_mib(shape.memory_gib) - EVICTION_MIB
     return _amounts(shape.vcpus * 1000 - reserved_cpu_m(shape.vcpus), memory, DEFAULT_PODS)
+
+
+RULES: Mapping[str, Callable[[Shape, NodeLimits | None], dict[str, int]]] = MappingProxyType({"eks": eks, "gke": gke})
+"""The rules by the names that clouds.csv knows them by."""
 
 
 def reserved_cpu_m(vcpus: int) -> int:

@@ -4,11 +4,25 @@ What the catalog does not know it says: a price is None, a name is InvalidSpec w
 a price, and a fact that is derived or assumed says so in its source.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 
 from isthmus.catalog import allocatable
-from isthmus.catalog.facts import Gpu, HostRate, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
+from isthmus.catalog.facts import (
+    Cloud,
+    Gpu,
+    HostRate,
+    Latency,
+    ManagedPrice,
+    MigProfile,
+    NodeLimits,
+    Quota,
+    ServicePrice,
+    SpotAdvice,
+    SpotBand,
+    Zone,
+)
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.names import unknown
@@ -34,8 +48,16 @@ class Catalog:
         advice: Sequence[SpotAdvice],
         mig: Sequence[MigProfile],
         latencies: Sequence[Latency],
+        clouds: Sequence[Cloud] = (),
+        parts: Mapping[tuple[str, str], tuple[str, str]] = MappingProxyType({}),
+        managed: Sequence[ManagedPrice] = (),
+        bands: Sequence[SpotBand] = (),
         host_rates: Sequence[HostRate] = (),
     ) -> None:
+        self._clouds = {cloud.name: cloud for cloud in clouds}
+        self._parts = parts
+        self._managed = tuple(managed)
+        self._bands = {band.band: band for band in bands}
         self._gpus = {gpu.model: gpu for gpu in gpus}
         self._aliases = {alias.lower(): gpu.model for gpu in gpus for alias in (gpu.model, gpu.nvml_name, *gpu.aliases)}
         self._shapes = tuple(shapes)
@@ -44,6 +66,7 @@ class Catalog:
             self._offers.setdefault((offer.shape.cloud, offer.region, offer.purchase), []).append(offer)
         for group in self._offers.values():
             group.sort(key=_cheapest_first)
+        self._by_machine = {(o.shape.cloud, o.region, o.purchase, o.shape.name): o for o in offers}
         self._regions: dict[str, tuple[str, ...]] = {}
         for cloud in sorted({cloud for cloud, _, _ in self._offers}):
             self._regions[cloud] = tuple(sorted({region for known, region, _ in self._offers if known == cloud}))
@@ -51,6 +74,7 @@ class Catalog:
         for price in services:
             self._services.setdefault((price.cloud, price.service, price.item), {})[price.region] = price
         self._zones = tuple(zones)
+        self._placeable: dict[tuple[str, str, str], bool] = {}
         self._quotas = tuple(quotas)
         self._limits = {limit.instance_type: limit for limit in limits}
         self._advice = {(item.region, item.instance_type): item for item in advice}
@@ -64,6 +88,10 @@ class Catalog:
         """The clouds that have prices, sorted."""
         return tuple(self._regions)
 
+    def cloud_title(self, cloud: str) -> str:
+        """What people call a cloud: AWS. Its own name where none is given."""
+        return self._clouds[cloud].title if cloud in self._clouds else cloud
+
     def regions(self, cloud: str) -> tuple[str, ...]:
         """The regions of a cloud that have prices, sorted. InvalidSpec for an unknown cloud."""
         self._check_cloud(cloud)
@@ -73,6 +101,14 @@ class Catalog:
         """The zones of a region, by name. InvalidSpec for an unknown cloud or region."""
         self._check_region(cloud, region)
         return tuple(zone for zone in self._zones if zone.cloud == cloud and zone.region == region)
+
+    def placeable(self, shape: Shape, region: str) -> bool:
+        """Whether a zone of the region is recorded to have the machine; a region without recorded zones is not judged."""
+        key = (shape.cloud, region, shape.name)
+        if key not in self._placeable:
+            zones = self.zones(shape.cloud, region)
+            self._placeable[key] = not zones or any(zone.has(shape) for zone in zones)
+        return self._placeable[key]
 
     def zone(self, cloud: str, region: str, name: str) -> Zone:
         """One zone. InvalidSpec if the region does not have it."""
@@ -166,9 +202,8 @@ class Catalog:
     def allocatable(self, cloud: str, shape: Shape) -> dict[str, int]:
         """What a node of this shape leaves for pods: `cpu_millicores`, `memory_mib`, `pods`."""
         self._check_cloud(cloud)
-        if cloud == "aws":
-            return allocatable.aws(shape, self._limits.get(shape.instance_type))
-        return allocatable.gcp(shape)
+        rule = allocatable.RULES[self._clouds[cloud].node_rule]
+        return rule(shape, self._limits.get(shape.instance_type))
 
     # Prices
 
@@ -204,8 +239,7 @@ class Catalog:
 
     def offer(self, shape: Shape, region: str, purchase: Purchase) -> Offer | None:
         """The offer for one machine in a region under a purchase option; None where it is not sold so."""
-        group = self._offers.get((shape.cloud, region, purchase), ())
-        return next((offer for offer in group if offer.shape == shape), None)
+        return self._by_machine.get((shape.cloud, region, purchase, shape.name))
 
     def service(self, cloud: str, service: str, item: str, region: str) -> ServicePrice:
         """The price of a service in a region: the region's own row, else the one for all regions, else value None.
@@ -227,6 +261,25 @@ class Catalog:
             cloud, service, item, region, None, other.unit, other.tier_from_gib, other.tier_to_gib,
             source=f"no price of {service} ({item}) in {region} is in the catalog", as_of=None, note="",
         )  # fmt: skip
+
+    def part(self, cloud: str, part: str, region: str) -> ServicePrice | None:
+        """The price of a part of every bill (control-plane, disk, nat-gateway) in a region; None where the cloud has no such
+        thing to pay. A part it has without a price there has value None."""
+        named = self._parts.get((cloud, part))
+        return None if named is None else self.service(cloud, *named, region)
+
+    def part_tiers(self, cloud: str, part: str, region: str) -> tuple[ServicePrice, ...]:
+        """The steps of a part's price that depends on the monthly amount; empty where the cloud has no such thing to pay."""
+        named = self._parts.get((cloud, part))
+        return () if named is None else self.tiers(cloud, *named, region)
+
+    def managed(self, cloud: str | None = None, region: str | None = None) -> tuple[ManagedPrice, ...]:
+        """What managed training services ask for machines, by cloud and region."""
+        return tuple(p for p in self._managed if cloud in (None, p.cloud) and region in (None, p.region))
+
+    def spot_band(self, band: str) -> SpotBand | None:
+        """What an interruption band means; None for one that is not known."""
+        return self._bands.get(band)
 
     def tiers(self, cloud: str, service: str, prefix: str, region: str) -> tuple[ServicePrice, ...]:
         """The steps of a price that depends on the monthly amount, smallest first. Items start with `prefix`."""

@@ -98,7 +98,7 @@ class Quota:
 
     def amount(self, shape: Shape, purchase: Purchase) -> int:
         """How much one machine counts against this quota; 0 when it does not."""
-        if self.purchase not in (None, purchase):
+        if self.purchase not in (None, "spot" if purchase == "spot" else "on-demand"):
             return 0
         if self.unit == "gpus":
             counted = shape.gpu_model is not None and self.gpu_model in ("*", shape.gpu_model)
@@ -132,6 +132,70 @@ class ServicePrice:
     source: str
     as_of: date | None
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """A cloud that the catalog has prices of."""
+
+    name: str
+    title: str
+    """As people write it: AWS."""
+    node_rule: str
+    """Which rule says what a node leaves for pods: a name in isthmus.catalog.allocatable.RULES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """A price for machines that are paid for a whole term. Exactly one of `usd_per_hour` and `discount` is given."""
+
+    cloud: str
+    region: str
+    machines: str
+    """An instance type, or the family that all its machines start with (n1-standard)."""
+    term: Purchase
+    usd_per_hour: Decimal | None
+    discount: Decimal | None
+    """Part of the on-demand price that is taken off."""
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedPrice:
+    """What a managed training service asks for a machine, next to the machine's own price in the same source."""
+
+    cloud: str
+    service: str
+    instance_type: str
+    region: str
+    usd_per_hour: Decimal
+    self_managed_usd_per_hour: Decimal
+    source: str
+    as_of: date | None
+    note: str
+
+    @property
+    def premium(self) -> Decimal:
+        """What it costs more, as a part of the machine's own price: 0.2005 for 0.461 against 0.384."""
+        return self.usd_per_hour / self.self_managed_usd_per_hour - 1
+
+    @property
+    def saving(self) -> Decimal:
+        """What running it yourself saves, as a part of the managed price: 0.167 for the same two."""
+        return 1 - self.self_managed_usd_per_hour / self.usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class SpotBand:
+    """One of the bands that a cloud gives for how many spot machines are taken back within a month."""
+
+    band: str
+    least: Decimal
+    most: Decimal | None
+    """None: no upper end is given."""
+    source: str
+    as_of: date | None
 
 
 @dataclass(frozen=True, slots=True)

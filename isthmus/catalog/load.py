@@ -7,14 +7,29 @@ from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
+from isthmus.catalog.allocatable import RULES
 from isthmus.catalog.catalog import Catalog
-from isthmus.catalog.facts import Gpu, HostRate, Latency, MigProfile, NodeLimits, Quota, ServicePrice, SpotAdvice, Zone
-from isthmus.catalog.rows import Row, read
+from isthmus.catalog.facts import (
+    Cloud,
+    Commitment,
+    Gpu,
+    HostRate,
+    Latency,
+    ManagedPrice,
+    MigProfile,
+    NodeLimits,
+    Quota,
+    ServicePrice,
+    SpotAdvice,
+    SpotBand,
+    Zone,
+)
+from isthmus.catalog.rows import Row, Table
 from isthmus.specs.offer import Offer, Purchase, Shape
 
 DATA = Path(__file__).parent / "data"
 PURCHASES: tuple[Purchase, ...] = ("on-demand", "spot")
-CLOUDS = ("aws", "gcp")
+TERMS: tuple[Purchase, ...] = ("1-year", "3-year")
 FIDELITIES = ("recorded", "documented", "assumed")
 
 Prices = dict[tuple[str, str, str, Purchase], tuple[Decimal | None, str, date | None]]
@@ -32,44 +47,51 @@ def load() -> Catalog:
 
 def read_catalog(folder: Path, *, today: date) -> Catalog:
     """A catalog from any folder that has the same files as isthmus/catalog/data."""
-    gpus = [_gpu(row) for row in read(folder, "gpus.csv", _GPU, key=("model",), today=today)]
+    clouds = [_cloud(row) for row in Table(folder, today, None).rows("clouds.csv", _CLOUD, key=("cloud",))]
+    table = Table(folder, today, tuple(cloud.name for cloud in clouds))
+    gpus = [_gpu(row) for row in table.rows("gpus.csv", _GPU, key=("model",))]
     models = {gpu.model for gpu in gpus}
-    shapes = [
-        _shape(row, models) for row in read(folder, "shapes.csv", _SHAPE, key=("cloud", "instance_type"), today=today)
-    ]
+    shapes = [_shape(row, models) for row in table.rows("shapes.csv", _SHAPE, key=("cloud", "instance_type"))]
     names = {(shape.cloud, shape.instance_type) for shape in shapes}
-    prices = _prices(folder, "prices.csv", "instance_type", names, today)
-    cards = _prices(folder, "card_prices.csv", "gpu_model", {(cloud, m) for cloud in CLOUDS for m in models}, today)
-    hosts = list(read(folder, "card_hosts.csv", _HOST, key=("cloud", "family", "gpu_model", "gpu_count"), today=today))
+    prices = _prices(table, "prices.csv", "instance_type", names)
+    cards = _prices(table, "card_prices.csv", "gpu_model", {(c.name, m) for c in clouds for m in models})
+    hosts = list(table.rows("card_hosts.csv", _HOST, key=("cloud", "family", "gpu_model", "gpu_count")))
     by_name = {(shape.cloud, shape.instance_type): shape for shape in shapes}
     attached = [with_cards for row in hosts for with_cards in _attached(row, shapes, gpus)]
+    commitments = [
+        _commitment(row, names)
+        for row in table.rows("commitments.csv", _COMMITMENT, key=("cloud", "region", "machines", "term"))
+    ]
+    offers = [*_offers(prices, by_name), *_attached_offers(attached, prices, cards)]
     return Catalog(
+        clouds=clouds,
         gpus=gpus,
         shapes=[*shapes, *attached],
-        offers=[*_offers(prices, by_name), *_attached_offers(attached, prices, cards)],
+        offers=[*offers, *_committed_offers(offers, commitments)],
         services=[
-            _service(row)
-            for row in read(folder, "services.csv", _SERVICE, key=("cloud", "service", "item", "region"), today=today)
+            _service(row) for row in table.rows("services.csv", _SERVICE, key=("cloud", "service", "item", "region"))
         ],
-        zones=[_zone(row) for row in read(folder, "zones.csv", _ZONE, key=("cloud", "zone"), today=today)],
-        quotas=[_quota(row) for row in read(folder, "quotas.csv", _QUOTA, key=("cloud", "code"), today=today)],
-        host_rates=[
-            _host_rate(row) for row in read(folder, "host_rates.csv", _HOST_RATE, key=("cloud", "region"), today=today)
+        parts=dict(_part(row) for row in table.rows("parts.csv", _PART, key=("cloud", "part"))),
+        managed=[
+            _managed(row, names)
+            for row in table.rows("managed_prices.csv", _MANAGED, key=("cloud", "service", "instance_type", "region"))
         ],
-        limits=[
-            _limits(row) for row in read(folder, "aws_node_limits.csv", _LIMITS, key=("instance_type",), today=today)
-        ],
-        advice=[
-            _advice(row)
-            for row in read(folder, "aws_spot_advisor.csv", _ADVICE, key=("region", "instance_type"), today=today)
-        ],
-        mig=[_mig(row) for row in read(folder, "mig_profiles.csv", _MIG, key=("gpu_model", "profile"), today=today)],
-        latencies=[
-            _latency(row) for row in read(folder, "latencies.csv", _LATENCY, key=("cloud", "operation"), today=today)
-        ],
+        zones=[_zone(row) for row in table.rows("zones.csv", _ZONE, key=("cloud", "zone"))],
+        quotas=[_quota(row) for row in table.rows("quotas.csv", _QUOTA, key=("cloud", "code"))],
+        host_rates=[_host_rate(row) for row in table.rows("host_rates.csv", _HOST_RATE, key=("cloud", "region"))],
+        limits=[_limits(row) for row in table.rows("aws_node_limits.csv", _LIMITS, key=("instance_type",))],
+        advice=[_advice(row) for row in table.rows("aws_spot_advisor.csv", _ADVICE, key=("region", "instance_type"))],
+        bands=[_band(row) for row in table.rows("spot_bands.csv", _BAND, key=("band",))],
+        mig=[_mig(row) for row in table.rows("mig_profiles.csv", _MIG, key=("gpu_model", "profile"))],
+        latencies=[_latency(row) for row in table.rows("latencies.csv", _LATENCY, key=("cloud", "operation"))],
     )
 
 
+_CLOUD = "cloud name node_rule"
+_PART = "cloud part service item"
+_COMMITMENT = "cloud region machines term usd_per_hour discount"
+_MANAGED = "cloud service instance_type region usd_per_hour self_managed_usd_per_hour note"
+_BAND = "band least most"
 _GPU = "model aliases nvml_name memory_mib compute_capability architecture mig pci_device_id gke_accelerator"
 _SHAPE = "cloud instance_type vcpus memory_gib gpu_model gpu_count gpu_memory_gib accelerator"
 _HOST = "cloud family gpu_model gpu_count min_vcpus max_vcpus"
@@ -112,7 +134,7 @@ def _shape(row: Row, models: set[str]) -> Shape:
         raise row.wrong("gpu_model and gpu_count must be given together")
     _ = row.source, row.as_of  # checked, not kept: a shape's source matters to whoever edits the file
     return Shape(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         instance_type=row.text("instance_type"),
         vcpus=row.integer("vcpus"),
         memory_gib=row.decimal("memory_gib"),
@@ -123,11 +145,11 @@ def _shape(row: Row, models: set[str]) -> Shape:
     )
 
 
-def _prices(folder: Path, file: str, thing: str, known: set[tuple[str, str]], today: date) -> Prices:
+def _prices(table: Table, file: str, thing: str, known: set[tuple[str, str]]) -> Prices:
     columns = f"cloud region {thing} purchase usd_per_hour"
     found: Prices = {}
-    for row in read(folder, file, columns, key=("cloud", "region", thing, "purchase"), today=today):
-        cloud, name = row.one_of("cloud", CLOUDS), row.text(thing)
+    for row in table.rows(file, columns, key=("cloud", "region", thing, "purchase")):
+        cloud, name = row.cloud, row.text(thing)
         if (cloud, name) not in known:
             raise row.wrong(f"{thing} {name!r} of {cloud} is not known; add it first")
         purchase = cast(Purchase, row.one_of("purchase", PURCHASES))
@@ -203,10 +225,114 @@ def _attached_offers(shapes: Iterable[Shape], prices: Prices, cards: Prices) -> 
     return offers
 
 
+def _commitment(row: Row, names: Iterable[tuple[str, str]]) -> Commitment:
+    rate, discount = row.maybe("usd_per_hour"), row.maybe("discount")
+    if (rate is None) == (discount is None):
+        raise row.wrong("give one of usd_per_hour and discount")
+    part = row.decimal("discount") if discount else None
+    if part is not None and not 0 < part < 1:
+        raise row.wrong(f"discount must be a part between 0 and 1, not {discount!r}")
+    cloud, machines = row.cloud, row.text("machines")
+    if not any(its == cloud and _is_of(name, machines) for its, name in names):
+        raise row.wrong(f"no machine of {cloud} is {machines!r} or starts with it")
+    return Commitment(
+        cloud=cloud,
+        region=row.text("region"),
+        machines=machines,
+        term=cast(Purchase, row.one_of("term", TERMS)),
+        usd_per_hour=row.price("usd_per_hour") if rate else None,
+        discount=part,
+        source=row.source,
+        as_of=row.as_of,
+    )
+
+
+def _is_of(instance_type: str, machines: str) -> bool:
+    return instance_type == machines or instance_type.startswith(f"{machines}-")
+
+
+def _committed_offers(offers: Iterable[Offer], commitments: Iterable[Commitment]) -> list[Offer]:
+    """For each commitment the offers of its machines. It covers a machine, not cards that are priced apart: their price
+    under it is unknown."""
+    by_place: dict[tuple[str, str], list[Commitment]] = {}
+    for commitment in commitments:
+        by_place.setdefault((commitment.cloud, commitment.region), []).append(commitment)
+    made = []
+    for offer in offers:
+        if offer.purchase != "on-demand":
+            continue
+        for commitment in by_place.get((offer.shape.cloud, offer.region), ()):
+            if _is_of(offer.shape.instance_type, commitment.machines):
+                made.append(_committed(offer, commitment))
+    return made
+
+
+def _committed(offer: Offer, commitment: Commitment) -> Offer:
+    listed = offer.machine_usd_per_hour if offer.shape.cards_apart else offer.usd_per_hour
+    price, source = commitment.usd_per_hour, commitment.source
+    dates = [commitment.as_of]
+    if commitment.discount is not None:
+        price = None if listed is None else listed * (1 - commitment.discount)
+        source = f"{source}; derived: {commitment.discount * 100:f} % off the price on demand ({offer.source})"
+        dates.append(offer.as_of)
+    apart = offer.shape.cards_apart
+    return Offer(
+        shape=offer.shape,
+        region=offer.region,
+        purchase=commitment.term,
+        usd_per_hour=None if apart else price,
+        machine_usd_per_hour=price if apart else None,
+        gpu_usd_per_hour=None,
+        source=source,
+        as_of=min((day for day in dates if day), default=None) if all(dates) else None,
+        gpu_source="no price of the cards under a commitment is in the catalog" if apart else None,
+    )
+
+
+def _managed(row: Row, names: set[tuple[str, str]]) -> ManagedPrice:
+    cloud, instance_type = row.cloud, row.text("instance_type")
+    if (cloud, instance_type) not in names:
+        raise row.wrong(f"instance_type {instance_type!r} of {cloud} is not known; add it first")
+    price, own = row.price("usd_per_hour"), row.price("self_managed_usd_per_hour")
+    if price is None or own is None:
+        raise row.wrong("a premium needs both prices; leave the row out where one is unknown")
+    return ManagedPrice(
+        cloud=cloud,
+        service=row.text("service"),
+        instance_type=instance_type,
+        region=row.text("region"),
+        usd_per_hour=price,
+        self_managed_usd_per_hour=own,
+        source=row.source,
+        as_of=row.as_of,
+        note=row.maybe("note") or "",
+    )
+
+
+def _cloud(row: Row) -> Cloud:
+    _ = row.source, row.as_of
+    return Cloud(row.text("cloud"), row.text("name"), row.one_of("node_rule", tuple(RULES)))
+
+
+def _part(row: Row) -> tuple[tuple[str, str], tuple[str, str]]:
+    _ = row.source, row.as_of
+    return (row.cloud, row.text("part")), (row.text("service"), row.text("item"))
+
+
+def _band(row: Row) -> SpotBand:
+    return SpotBand(
+        band=row.text("band"),
+        least=row.decimal("least"),
+        most=row.decimal("most") if row.maybe("most") else None,
+        source=row.source,
+        as_of=row.as_of,
+    )
+
+
 def _service(row: Row) -> ServicePrice:
     first, last = row.maybe("tier_from_gib"), row.maybe("tier_to_gib")
     return ServicePrice(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         service=row.text("service"),
         item=row.text("item"),
         region=row.text("region"),
@@ -222,7 +348,7 @@ def _service(row: Row) -> ServicePrice:
 
 def _host_rate(row: Row) -> HostRate:
     return HostRate(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         region=row.text("region"),
         usd_per_vcpu_hour=row.decimal("usd_per_vcpu_hour"),
         usd_per_gib_hour=row.decimal("usd_per_gib_hour"),
@@ -233,7 +359,7 @@ def _host_rate(row: Row) -> HostRate:
 
 def _zone(row: Row) -> Zone:
     return Zone(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         region=row.text("region"),
         name=row.text("zone"),
         families=frozenset(row.words("families")),
@@ -249,7 +375,7 @@ def _quota(row: Row) -> Quota:
     if purchase is not None:
         row.one_of("purchase", PURCHASES)
     return Quota(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         code=row.text("code"),
         name=row.text("name"),
         unit=row.text("unit"),
@@ -303,7 +429,7 @@ def _mig(row: Row) -> MigProfile:
 
 def _latency(row: Row) -> Latency:
     return Latency(
-        cloud=row.one_of("cloud", CLOUDS),
+        cloud=row.cloud,
         operation=row.text("operation"),
         seconds=row.decimal("seconds"),
         fidelity=row.one_of("fidelity", FIDELITIES),

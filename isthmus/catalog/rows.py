@@ -6,6 +6,7 @@ the pen cannot turn into "we do not know". Dates are ISO or `undated`, never in 
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -19,10 +20,13 @@ UNDATED = "undated"
 class Row:
     """One row of a fact file. Each method reads a cell and raises InvalidSpec naming the file, the row and the column."""
 
-    __slots__ = ("_cells", "_file", "_line", "_today")
+    __slots__ = ("_cells", "_clouds", "_file", "_line", "_today")
 
-    def __init__(self, file: str, line: int, cells: dict[str, str], today: date) -> None:
+    def __init__(
+        self, file: Path, line: int, cells: dict[str, str], today: date, clouds: tuple[str, ...] | None
+    ) -> None:
         self._file = file
+        self._clouds = clouds
         self._line = line
         self._cells = cells
         self._today = today
@@ -45,6 +49,11 @@ class Row:
         if day > self._today:
             raise self.wrong(f"as_of {text} lies in the future")
         return day
+
+    @property
+    def cloud(self) -> str:
+        """The cell `cloud`: one of those in clouds.csv."""
+        return self.one_of("cloud", self._clouds or ())
 
     def text(self, column: str) -> str:
         """A cell that must not be empty."""
@@ -104,30 +113,54 @@ class Row:
 
     def wrong(self, problem: str) -> InvalidSpec:
         """The error for this row."""
-        where = f"{self._file}, row {self._line}"
-        return InvalidSpec(f"{where}: {problem}", subject=where, remedy=f"edit isthmus/catalog/data/{self._file}")
+        where = f"{self._file.name}, row {self._line}"
+        return InvalidSpec(f"{where}: {problem}", subject=where, remedy=f"edit {self._file}")
 
 
-def read(folder: Path, file: str, columns: str, *, key: tuple[str, ...], today: date) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A folder of fact files.
+
+    Args:
+        today: dates after it are refused.
+        clouds: the names that a column `cloud` may hold; None where there are none yet.
+    """
+
+    folder: Path
+    today: date
+    clouds: tuple[str, ...] | None
+
+    def rows(self, file: str, columns: str, *, key: tuple[str, ...]) -> Iterator[Row]:
+        """The rows of one of its files; see `read`."""
+        return read(self.folder / file, columns, key=key, today=self.today, clouds=self.clouds)
+
+
+def read(
+    path: Path, columns: str, *, key: tuple[str, ...], today: date, clouds: tuple[str, ...] | None = None
+) -> Iterator[Row]:
     """The rows of a fact file.
 
     Args:
         columns: the header the file must have, space separated (source and as_of are added).
         key: the columns that together may occur only once.
         today: dates after it are refused.
+        clouds: the names that a column `cloud` may hold.
 
     Raises:
-        InvalidSpec: another header, a row of another length, or a duplicate; file and row are named.
+        InvalidSpec: no such file, another header, a row of another length, or a duplicate; file and row are named.
     """
     header = [*columns.split(), "source", "as_of"]
     seen: dict[tuple[str, ...], int] = {}
-    with (folder / file).open(encoding="utf-8", newline="") as stream:
+    file = path.name
+    if not path.is_file():
+        raise InvalidSpec(f"there is no file {path}", subject=str(path))
+    with path.open(encoding="utf-8", newline="") as stream:
         reader = csv.reader(stream)
         found = next(reader, [])
         if sorted(found) != sorted(header):
             raise InvalidSpec(f"{file}, row 1: the columns must be {', '.join(header)}", subject=f"{file}, row 1")
         for cells in reader:
-            row = Row(file, reader.line_num, dict(zip(found, cells, strict=False)), today)
+            row = Row(path, reader.line_num, dict(zip(found, cells, strict=False)), today, clouds)
             if len(cells) != len(found):
                 raise row.wrong(f"has {len(cells)} cells instead of {len(found)}")
             identity = tuple(row._cells[column] for column in key)

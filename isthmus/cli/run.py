@@ -49,6 +49,7 @@ def run(
     json
         Print the run as JSON at the end.
     """
+    from isthmus.cli.budget import check_budgets
     from isthmus.cli.project import settings
     from isthmus.runs.model import parse_duration
     from isthmus.runs.submit import submit
@@ -59,6 +60,7 @@ def run(
     stack_settings = settings(stack)
     cluster, store = cluster_of(stack), open_store()
     progress = Progress(f"run {spec.name}")
+    check_budgets(store, spec, stack=stack, user=user(), project=project, seconds=seconds, tell=progress.note)
     progress.update("checking and submitting")
     try:
         submitted = submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -208,6 +209,33 @@ def set_scale(account: str, scale: float | None = None) -> None:
             raise InvalidSpec(f"the scale is 0 to 10, not {scale:g}", subject=f"account {account}", remedy="try 0.01")
         opened.set_setting(clock.SCALE_SETTING, f"{scale:g}")
     print(f"{account}: {clock.scale(opened):g} real seconds per simulated second")
+
+
+@app.command(name="clock")
+def show_clock(account: str, *, advance: str | None = None, json: Json = False) -> None:
+    """Show an account's clock, or let time pass in which its stacks stand idle: their bills count it.
+
+    Parameters
+    ----------
+    account
+        The simulated account.
+    advance
+        How much time passes: 90m, 24h, 720h.
+    json
+        Print JSON.
+    """
+    opened = open_account(account, create=False)
+    if advance is not None:
+        found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(m|h)", advance)
+        if not found:
+            raise InvalidSpec(
+                f"{advance!r} is no span of time",
+                subject="--advance",
+                remedy=f"isthmus sim clock {account} --advance 24h",
+            )
+        clock.advance(opened, float(found[1]) * (60 if found[2] == "m" else 3600))
+    rows = [{"account": account, "now": clock.now(opened)}]
+    print_rows(rows, ["account", "now"], as_json=json)
 
 
 @app.command

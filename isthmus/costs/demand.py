@@ -42,10 +42,11 @@ class Demand:
     hours: Decimal
     storage_gib: Decimal
     egress_gib: Decimal
+    object_gib: Decimal = Decimal(0)
 
     @property
     def gpus(self) -> int:
-        """Cards of all pods together."""
+        """Cards of all pods together; slices, where cards are shared."""
         return sum(pod.count * pod.gpus for pod in self.pods)
 
     @property
@@ -101,7 +102,17 @@ def demand_of(workload: WorkloadSpec) -> Demand:
         hours=workload.cost.hours,
         storage_gib=max(workload.cost.storage_gib, volumes),
         egress_gib=workload.cost.egress_gib,
+        object_gib=workload.cost.object_gib,
     )
+
+
+def cards_demand(model: str, count: int, sharers: int) -> Demand:
+    """A demand for cards alone: for each card one pod with a core and a GiB, or as many pods as share it, with their part
+    of both."""
+    pod = PodDemand(
+        "pod with a card" if sharers == 1 else "pod with a share", count * sharers, 1, 1000 // sharers, 1024 // sharers
+    )
+    return Demand((pod,), model, None, Decimal(1), Decimal(0), Decimal(0))
 
 
 def room(allocatable: dict[str, int], gpus: int) -> Room:

@@ -4,26 +4,42 @@ JSON-able and deterministic: the same workloads and catalog give the same bytes 
 clock time, no path. Amounts are strings with four decimals ("1.5130"); None is a price that nobody knows.
 """
 
+from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from isthmus.costs.compare import Comparison, Estimate, Ranking, Refusal
-from isthmus.costs.parts import CENT_HUNDREDTH, Part, plain
+from isthmus.costs.options import Options
+from isthmus.costs.parts import CENT_HUNDREDTH, NAMES, Part, paid_hours, plain
+from isthmus.costs.risk import Interruptions
+from isthmus.costs.sensitivity import changes, premiums
 
-CLOUD_NAMES = {"aws": "AWS", "gcp": "GCP"}
 BASIS = "list prices, not measured"
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
-    """The whole report."""
+MAX_AGE_DAYS = 365
+"""Prices older than this are warned of, unless another age is asked for."""
+
+
+def document(comparison: Comparison, *, today: date | None = None, max_age_days: int = MAX_AGE_DAYS) -> dict[str, Any]:
+    """The whole report.
+
+    Args:
+        today: warns of prices that are older than `max_age_days` on that day; None for no such warning, so that the report
+            of a stack is the same every day.
+    """
     sources = _Sources(comparison)
     return {
         "apiVersion": "isthmus.dev/v1",
         "kind": "CostComparison",
         "currency": "USD",
         "basis": BASIS,
-        "answer": _headline(comparison.rankings),
-        "workloads": [_ranking(ranking, sources) for ranking in comparison.rankings],
+        "answer": _headline(comparison),
+        "clouds": {cloud: comparison.catalog.cloud_title(cloud) for cloud in comparison.catalog.clouds()},
+        "partNames": _names(comparison),
+        "workloads": [_ranking(comparison, ranking, sources) for ranking in comparison.rankings],
+        "managed": _premiums(comparison),
+        "warnings": _old(sources, today, max_age_days) if today else [],
         "assumptions": list(comparison.assumptions),
         "sources": sources.rows,
     }
@@ -34,18 +50,65 @@ def shown(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount.quantize(CENT_HUNDREDTH))
 
 
-def _ranking(ranking: Ranking, sources: "_Sources") -> dict[str, Any]:
+def _names(comparison: Comparison) -> list[str]:
+    """The parts that any offer has to pay or cannot price, in their order: the columns of a table."""
+    there = {
+        part.name
+        for ranking in comparison.rankings
+        for estimate in ranking.estimates
+        for part in estimate.parts
+        if part.usd is None or part.usd > 0 or part.name in ("machine", "control plane")
+    }
+    return [name for name in NAMES if name in there]
+
+
+def _premiums(comparison: Comparison) -> list[dict[str, Any]]:
+    if not comparison.options.managed:
+        return []
+    return [
+        {
+            "cloud": row.cloud,
+            "region": row.region,
+            "service": row.service,
+            "instanceType": row.instance_type,
+            "managedUsdPerHour": plain(row.managed),
+            "ownUsdPerHour": plain(row.own),
+            "premiumPercent": f"{row.premium:.2f}",
+            "savingPercent": f"{row.saving:.1f}",
+            "controlPlaneUsdPerHour": None if row.fee is None else plain(row.fee),
+            "breakEvenMachines": None if row.machines is None else f"{row.machines:.2f}",
+            "sentence": row.sentence,
+            "source": row.source,
+            "asOf": row.as_of,
+        }
+        for row in premiums(comparison.catalog)
+    ]
+
+
+def _old(sources: "_Sources", today: date, max_age_days: int) -> list[str]:
+    limit = (today - timedelta(days=max_age_days)).isoformat()
+    return [
+        f"Older than {max_age_days} days: {', '.join(row['for'])}, of {row['asOf']} (source {row['id']}). "
+        "isthmus catalog update reads today's."
+        for row in sources.rows
+        if row["asOf"] is not None and row["asOf"] < limit
+    ]
+
+
+def _ranking(comparison: Comparison, ranking: Ranking, sources: "_Sources") -> dict[str, Any]:
     demand = ranking.demand
     return {
         "workload": ranking.workload,
-        "answer": answer(ranking),
-        "notes": _notes(ranking),
+        "answer": answer(comparison, ranking),
+        "notes": _notes(comparison, ranking),
         "hours": plain(demand.hours),
         "pods": demand.count,
         "gpus": demand.gpus,
+        "share": str(comparison.options.share) if comparison.options.share else None,
         "gpuModel": demand.gpu_model,
         "gpusPerNode": demand.cards_per_node,
         "storageGib": plain(demand.storage_gib),
+        "objectGib": plain(demand.object_gib),
         "egressGib": plain(demand.egress_gib),
         "roles": [
             {
@@ -59,6 +122,10 @@ def _ranking(ranking: Ranking, sources: "_Sources") -> dict[str, Any]:
         ],
         "offers": [_offer(estimate, rank, sources) for rank, estimate in enumerate(ranking.estimates, start=1)],
         "refused": [_refusal(refusal) for refusal in ranking.refused],
+        "changes": [
+            {"kind": change.kind, "at": None if change.at is None else f"{change.at:.4f}", "text": change.text}
+            for change in changes(comparison, ranking)
+        ],
     }
 
 
@@ -68,18 +135,41 @@ def _offer(estimate: Estimate, rank: int, sources: "_Sources") -> dict[str, Any]
         "cloud": estimate.cloud,
         "region": estimate.region,
         "purchase": estimate.purchase,
+        "service": estimate.service,
         "machines": estimate.nodes,
         "machine": estimate.shape.name,
         "instanceType": estimate.shape.instance_type,
         "gpuModel": estimate.shape.gpu_model,
         "gpus": estimate.cards,
+        "hours": _rounded(estimate.hours),
+        "paidHours": _rounded(paid_hours(estimate.purchase, estimate.hours)),
         "parts": [_part(part, sources) for part in estimate.parts],
         "total": shown(estimate.total),
         "unknown": list(estimate.unknown),
+        "idlePercent": None if estimate.idle is None else f"{estimate.idle * 100:.1f}",
+        "idleUsd": shown(estimate.idle_usd),
         "oldestPrice": estimate.oldest.isoformat() if estimate.oldest else None,
         "undated": list(estimate.undated),
-        "interruption": estimate.interruption,
+        "interruption": estimate.interruptions.band if estimate.interruptions else None,
+        "lostWork": _lost(estimate.interruptions) if estimate.interruptions else None,
+        "quota": list(estimate.quota),
     }
+
+
+def _lost(found: Interruptions) -> dict[str, Any]:
+    """The expected loss of a spot offer; `null` upper ends are those of a band without one."""
+    return {
+        "interruptionsLeast": f"{found.least:.4f}",
+        "interruptionsMost": None if found.most is None else f"{found.most:.4f}",
+        "hoursLeast": f"{found.lost_hours_least:.4f}",
+        "hoursMost": None if found.lost_hours_most is None else f"{found.lost_hours_most:.4f}",
+        "usdLeast": shown(found.lost_usd_least),
+        "usdMost": shown(found.lost_usd_most),
+    }
+
+
+def _rounded(hours: Decimal) -> str:
+    return plain(hours.quantize(CENT_HUNDREDTH)) if hours != hours.to_integral_value() else plain(hours)
 
 
 def _part(part: Part, sources: "_Sources") -> dict[str, Any]:
@@ -107,31 +197,35 @@ class _Sources:
 
     def __init__(self, comparison: Comparison) -> None:
         found: dict[tuple[str, str], set[str]] = {}
+        shown_names = _names(comparison)
         for ranking in comparison.rankings:
             for estimate in ranking.estimates:
                 for part in estimate.parts:
-                    found.setdefault(_key(part), set()).add(f"{_cloud(estimate)} {part.name}")
+                    title = comparison.catalog.cloud_title(estimate.cloud)
+                    if part.name in shown_names:
+                        found.setdefault(_key(part), set()).add(f"{title} {part.name}")
         self._ids = {key: number for number, key in enumerate(sorted(found), start=1)}
-        self.rows = [
+        self.rows: list[dict[str, Any]] = [
             {"id": number, "asOf": as_of or None, "for": sorted(found[as_of, source]), "source": source}
             for (as_of, source), number in self._ids.items()
         ]
 
-    def id_of(self, part: Part) -> int:
-        """The number of the source of a part's price."""
-        return self._ids[_key(part)]
+    def id_of(self, part: Part) -> int | None:
+        """The number of the source of a part's price; None for a part that no offer has to pay."""
+        return self._ids.get(_key(part))
 
 
 def _key(part: Part) -> tuple[str, str]:
     return (part.as_of.isoformat() if part.as_of else "", part.source)
 
 
-def place(estimate: Estimate) -> str:
+def place(comparison: Comparison, estimate: Estimate) -> str:
     """Where and how, for a sentence: "AWS us-west-2 on spot"."""
-    return f"{_cloud(estimate)} {estimate.region} {_how(estimate)}"
+    by = f" by {estimate.service}" if estimate.service else ""
+    return f"{comparison.catalog.cloud_title(estimate.cloud)} {estimate.region} {_how(estimate)}{by}"
 
 
-def answer(ranking: Ranking) -> str:
+def answer(comparison: Comparison, ranking: Ranking) -> str:
     """The one sentence that a reader came for."""
     best = ranking.best
     if best is None and ranking.estimates:
@@ -139,8 +233,8 @@ def answer(ranking: Ranking) -> str:
     if best is None:
         return f"None of the places asked for can run {ranking.workload}."
     return (
-        f"{place(best)} is the cheapest for {ranking.workload}: {shown(best.total)} USD for "
-        f"{plain(ranking.demand.hours)} h on {machines(best)}."
+        f"{place(comparison, best)} is the cheapest for {ranking.workload}: {shown(best.total)} USD for "
+        f"{_rounded(best.hours)} h on {machines(best)}."
     )
 
 
@@ -154,22 +248,35 @@ def machines(estimate: Estimate) -> str:
     return f"{said} ({shape.gpu_count} x {shape.gpu_model}{each})"
 
 
-def _notes(ranking: Ranking) -> list[str]:
-    """What else decides: the other clouds' best, on demand where spot won, and what is not known."""
+def _notes(comparison: Comparison, ranking: Ranking) -> list[str]:
+    """What else decides: the other clouds' best, on demand where spot won, what may be lost, and what is not known."""
     best, notes = ranking.best, []
+    title = comparison.catalog.cloud_title
     if best is not None:
         rivals = [_first(ranking, cloud=cloud) for cloud in sorted({e.cloud for e in ranking.estimates} - {best.cloud})]
-        notes += [f"The cheapest on {_cloud(rival)} is {_against(rival, best)}." for rival in rivals if rival]
+        notes += [f"The cheapest on {title(rival.cloud)} is {_against(rival, best)}." for rival in rivals if rival]
         on_demand = _first(ranking, purchase="on-demand")
         if best.purchase == "spot" and on_demand is not None and on_demand not in rivals:
-            notes.append(f"Without spot the cheapest is {_cloud(on_demand)} {_against(on_demand, best)}.")
-        if best.interruption:
-            notes.append(f"AWS takes such a spot machine back in {best.interruption} of cases (Spot Advisor's band).")
+            notes.append(f"Without spot the cheapest is {title(on_demand.cloud)} {_against(on_demand, best)}.")
+        if best.interruptions:
+            notes.append(
+                f"AWS takes such a spot machine back in {best.interruptions.band} of cases (Spot Advisor's band); "
+                f"expected work lost: {_loss(best.interruptions, comparison.options)}."
+            )
+        if best.idle_usd is not None and best.idle is not None:
+            notes.append(f"{best.idle * 100:.0f} % of the machines' price is idle ({shown(best.idle_usd)} USD).")
+        notes += [f"A new account may not have it: {text}." for text in best.quota]
     lacking = sum(estimate.total is None for estimate in ranking.estimates)
     if lacking:
         have = "offer has a part" if lacking == 1 else "offers have a part"
         notes.append(f"{lacking} {have} without a known price: shown last and not ranked.")
     return notes
+
+
+def _loss(found: Interruptions, options: Options) -> str:
+    least, most = shown(found.lost_usd_least), shown(found.lost_usd_most)
+    amount = f"at least {least} USD, no upper end is given" if found.most is None else f"{least} to {most} USD"
+    return f"{amount} with a checkpoint every {plain(options.checkpoint_hours)} h"
 
 
 def _first(ranking: Ranking, *, cloud: str | None = None, purchase: str | None = None) -> Estimate | None:
@@ -193,19 +300,18 @@ def _against(other: Estimate, best: Estimate) -> str:
     return f"{said}, {percent} % more"
 
 
-def _cloud(estimate: Estimate) -> str:
-    return CLOUD_NAMES.get(estimate.cloud, estimate.cloud)
-
-
 def _how(estimate: Estimate) -> str:
-    return "on spot" if estimate.purchase == "spot" else "on demand"
+    return {"on-demand": "on demand", "spot": "on spot"}.get(
+        estimate.purchase, f"with a {estimate.purchase} commitment"
+    )
 
 
-def _headline(rankings: tuple[Ranking, ...]) -> str:
+def _headline(comparison: Comparison) -> str:
+    rankings = comparison.rankings
     if len(rankings) == 1:
-        return answer(rankings[0])
+        return answer(comparison, rankings[0])
     parts = [
-        f"{ranking.workload} on {place(ranking.best)} ({shown(ranking.best.total)} USD)"
+        f"{ranking.workload} on {place(comparison, ranking.best)} ({shown(ranking.best.total)} USD)"
         if ranking.best
         else f"{ranking.workload} nowhere with a known price"
         for ranking in rankings

@@ -6,11 +6,11 @@ The page needs nothing but itself: no script, no font, no network. rich and jinj
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.costs.document import CLOUD_NAMES
 from isthmus.costs.parts import NAMES
 from isthmus.specs.errors import InvalidSpec
 
@@ -19,6 +19,8 @@ UNDATED = "undated"
 TEMPLATES = Path(__file__).parent / "templates"
 BARS = 16
 """Bars in a chart; what comes after is in the table."""
+LONGEST_BAR = 20
+"""A bar is at most this many times as long as that of the cheapest offer."""
 LINES = 20
 """Offers printed unless all are asked for."""
 LINES_REFUSED = 12
@@ -80,9 +82,9 @@ def to_csv(report: Document) -> str:
 
 
 CSV_COLUMNS = (
-    "workload", "status", "rank", "cloud", "region", "purchase", "machines", "machine", "instance_type", "gpu_model",
-    "gpus", "hours", *(f"{name.replace(' ', '_')}_usd" for name in NAMES), "total_usd", "oldest_price", "undated", "interruption",
-    "reason", *(f"{name.replace(' ', '_')}_{what}" for name in NAMES for what in ("how", "as_of", "source")),
+    "workload", "status", "rank", "cloud", "region", "purchase", "service", "machines", "machine", "instance_type",
+    "gpu_model", "gpus", "hours", "paid_hours", *(f"{name.replace(' ', '_')}_usd" for name in NAMES), "total_usd", "idle_percent", "idle_usd", "oldest_price",
+    "undated", "interruption", "lost_work_least_usd", "lost_work_most_usd", "quota", "reason", *(f"{name.replace(' ', '_')}_{what}" for name in NAMES for what in ("how", "as_of", "source")),
 )  # fmt: skip
 
 
@@ -94,12 +96,19 @@ def _csv_offer(workload: Document, offer: Document, sources: Mapping[int, str]) 
         "cloud": offer["cloud"],
         "region": offer["region"],
         "purchase": offer["purchase"],
+        "service": offer["service"] or "",
         "machines": offer["machines"],
         "machine": offer["machine"],
         "instance_type": offer["instanceType"],
         "gpu_model": offer["gpuModel"] or "",
         "gpus": offer["gpus"],
-        "hours": workload["hours"],
+        "hours": offer["hours"],
+        "paid_hours": offer["paidHours"],
+        "idle_percent": offer["idlePercent"] or UNKNOWN,
+        "idle_usd": offer["idleUsd"] or UNKNOWN,
+        "lost_work_least_usd": (offer["lostWork"] or {}).get("usdLeast") or "",
+        "lost_work_most_usd": (offer["lostWork"] or {}).get("usdMost") or "",
+        "quota": "; ".join(offer["quota"]),
         "total_usd": offer["total"] or UNKNOWN,
         "oldest_price": offer["oldestPrice"] or UNDATED,
         "undated": " ".join(offer["undated"]),
@@ -111,7 +120,7 @@ def _csv_offer(workload: Document, offer: Document, sources: Mapping[int, str]) 
         row[f"{name}_usd"] = part["usd"] or UNKNOWN
         row[f"{name}_how"] = part["how"]
         row[f"{name}_as_of"] = part["asOf"] or UNDATED
-        row[f"{name}_source"] = sources[part["source"]]
+        row[f"{name}_source"] = sources.get(part["source"], "")
     return row
 
 
@@ -129,19 +138,40 @@ def to_html(report: Document) -> str:
     )
     environment.filters["dated"] = dated
     environment.filters["whole"] = _whole
-    environment.filters["times"] = lambda text: text.replace(" x ", "\u00a0×\u00a0")
-    environment.filters["cloud"] = lambda name: CLOUD_NAMES.get(name, name)
+    environment.filters["lost"] = lost
+    environment.filters["absent"] = absent
+    environment.filters["times"] = _times
+    environment.filters["cloud"] = lambda name: report["clouds"].get(name, name)
     template = environment.get_template("comparison.html.j2")
     charts = [_chart(workload["offers"]) for workload in report["workloads"]]
     refused = [grouped(workload["refused"]) for workload in report["workloads"]]
-    return template.render(report=report, charts=charts, refused=refused, names=NAMES)
+    quotas = [_quotas(workload["offers"], report["clouds"]) for workload in report["workloads"]]
+    return template.render(report=report, charts=charts, refused=refused, quotas=quotas, names=report["partNames"])
 
 
-def _chart(offers: Sequence[Document]) -> list[list[dict[str, Any]]]:
-    """For each bar its segments: the part's name, its amount and its width in percent of the longest bar."""
-    bars = [[part for part in offer["parts"] if part["usd"] and float(part["usd"]) > 0] for offer in offers[:BARS]]
+def _chart(offers: Sequence[Document]) -> list[dict[str, Any]]:
+    """The bars: each an offer and its segments, with the part's width in percent of the longest bar.
+
+    An offer of many times the cheapest (a commitment for an hour's work) would leave nothing to see of the others: it is in
+    the table only.
+    """
+    totals = [float(offer["total"]) for offer in offers if offer["total"] is not None]
+    most = LONGEST_BAR * totals[0] if totals else 0.0
+    chosen = [offer for offer in offers if offer["total"] is None or float(offer["total"]) <= most][:BARS]
+    bars = [[part for part in offer["parts"] if part["usd"] and float(part["usd"]) > 0] for offer in chosen]
     longest = max((sum(float(part["usd"]) for part in bar) for bar in bars), default=0.0) or 1.0
-    return [[{**part, "width": round(float(part["usd"]) / longest * 100, 3)} for part in bar] for bar in bars]
+    return [
+        {
+            "offer": offer,
+            "segments": [{**part, "width": round(float(part["usd"]) / longest * 100, 3)} for part in bar],
+        }
+        for offer, bar in zip(chosen, bars, strict=True)
+    ]
+
+
+def _times(text: str) -> str:
+    """Numbers are not parted from their unit, and x is the sign."""
+    return re.sub(r"(?<=\d) (?=(h|USD|%|GiB)\b)", "\u00a0", text.replace(" x ", "\u00a0×\u00a0"))
 
 
 def _whole(text: str) -> str:
@@ -183,10 +213,14 @@ def show(report: Document, *, everything: bool = False) -> None:
         offers, refused = workload["offers"], grouped(workload["refused"])
         shown = len(offers) if everything else LINES
         if offers:
-            console.print(_table(workload, offers[:shown]))
+            console.print(_table(workload, offers[:shown], report["partNames"]))
         if len(offers) > shown:
             console.print(Text(f"and {len(offers) - shown} more offers: --all shows them"))
+        for change in workload["changes"]:
+            console.print(Text(f"  {change['text']}", style="dim"))
         _show_refused(console, refused, len(refused) if everything else LINES_REFUSED)
+    for warning in report["warnings"]:
+        console.print(Text(warning, style="yellow"))
     console.print(
         Text(
             f"USD, {report['basis']}. What is assumed: isthmus cost compare ... -o report.html (or --json).",
@@ -195,14 +229,14 @@ def show(report: Document, *, everything: bool = False) -> None:
     )
 
 
-def _table(workload: Document, offers: Sequence[Document]) -> Any:
+def _table(workload: Document, offers: Sequence[Document], names: Sequence[str]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=_demand(workload), title_justify="left", title_style="dim")
     for column in ("#", "cloud", "region", "purchase", "machines"):
         table.add_column(column, overflow="fold")
-    for column in (*NAMES, "total", "prices of"):
+    for column in (*names, "total", "idle", "prices of"):
         table.add_column(column, justify="right", no_wrap=True)
     for offer in offers:
         by_name = {part["name"]: part["usd"] or UNKNOWN for part in offer["parts"]}
@@ -210,13 +244,42 @@ def _table(workload: Document, offers: Sequence[Document]) -> Any:
             str(offer["rank"] or "-"),
             offer["cloud"],
             offer["region"],
-            offer["purchase"],
+            offer["service"] or offer["purchase"],
             f"{offer['machines']} x {offer['machine']}",
-            *(by_name.get(name, "included") for name in NAMES),
+            *(by_name.get(name, absent(name)) for name in names),
             offer["total"] or UNKNOWN,
+            "?" if offer["idlePercent"] is None else f"{float(offer['idlePercent']):.0f} %",
             dated(offer),
         )
     return table
+
+
+def absent(name: str) -> str:
+    """What to show where an offer does not have a part: cards are in the machine's price, anything else is not there."""
+    return "included" if name == "gpu" else "none"
+
+
+def lost(offer: Document) -> str:
+    """The expected loss of a spot offer, for a cell: 0.01 to 0.02, or at least 0.02."""
+    found = offer["lostWork"]
+    if found is None:
+        return UNKNOWN if offer["purchase"] == "spot" else ""
+    if found["usdLeast"] is None:
+        return UNKNOWN
+    if found["usdMost"] is None:
+        return f"at least {found['usdLeast']}"
+    return f"{found['usdLeast']} to {found['usdMost']}"
+
+
+def _quotas(offers: Sequence[Document], clouds: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """What quotas do not allow, each once with the offers it stands in the way of."""
+    found: dict[str, list[str]] = {}
+    for offer in offers:
+        for text in offer["quota"]:
+            found.setdefault(text, []).append(
+                f"{clouds.get(offer['cloud'], offer['cloud'])} {offer['region']} {offer['purchase']}"
+            )
+    return list(found.items())
 
 
 def dated(offer: Document) -> str:

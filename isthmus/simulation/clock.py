@@ -11,6 +11,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 from isthmus.simulation.account import Account
+from isthmus.specs import labels
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SCALE_SETTING = "latency-scale"
@@ -24,8 +25,35 @@ class Cancelled(Exception):
 
 def now(account: Account) -> str:
     """The account's time as the clouds write it, 2026-01-01T00:00:00Z."""
-    elapsed = float(account.setting(ELAPSED_SETTING, "0"))
-    return (EPOCH + timedelta(seconds=elapsed)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment(account).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(account: Account) -> datetime:
+    """The account's time."""
+    return EPOCH + timedelta(seconds=float(account.setting(ELAPSED_SETTING, "0")))
+
+
+def advance(account: Account, seconds: float) -> datetime:
+    """Let simulated time pass in which nothing happens (the stack stands idle); returns the account's time then."""
+    with account.transaction():
+        elapsed = float(account.setting(ELAPSED_SETTING, "0")) + seconds
+        account.set_setting(ELAPSED_SETTING, f"{elapsed:.3f}")
+    return moment(account)
+
+
+def made_at(account: Account) -> dict[str, datetime]:
+    """When each node pool of the account was made, by the name in its nodes' label, and under "" the first cluster."""
+    found: dict[str, datetime] = {}
+    for row in account.rows():
+        at = datetime.fromisoformat(row.created_at)
+        kind = row.type.rpartition(":")[2]
+        if kind == "Cluster":
+            found[""] = min(at, found.get("", at))
+        if kind in ("NodeGroup", "NodePool"):
+            marks = row.inputs.get("labels") or (row.inputs.get("nodeConfig") or {}).get("labels") or {}
+            if labels.POOL in marks:
+                found[str(marks[labels.POOL])] = at
+    return found
 
 
 def scale(account: Account) -> float:

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Purchase = Literal["on-demand", "spot"]
+Purchase = Literal["on-demand", "spot", "1-year", "3-year"]
+"""How a machine is paid for; the last two are commitments: paid for the whole term, used or not."""
 
 
 class Shape(BaseModel):

@@ -7,7 +7,9 @@ know nothing of how the card was shared.
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+from isthmus.specs.offer import Purchase
 
 
 class UsageRecord(NamedTuple):
@@ -37,7 +39,7 @@ class NodeRecord(NamedTuple):
 
     node: str
     instance_type: str
-    purchase: Literal["on-demand", "spot"]
+    purchase: Purchase
     start: datetime
     end: datetime
     cpu_millicores: int

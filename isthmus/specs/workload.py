@@ -59,7 +59,10 @@ class CostAssumptions(BaseModel):
 
     hours: Decimal = Field(default=Decimal(1), gt=0, le=100_000)
     storage_gib: Decimal = Field(default=Decimal(0), ge=0, alias="storageGib")
+    object_gib: Decimal = Field(default=Decimal(0), ge=0, alias="objectGib")
+    """Data it keeps in the bucket while it runs."""
     egress_gib: Decimal = Field(default=Decimal(0), ge=0, alias="egressGib")
+    """Data that must leave the cloud."""
 
 
 class WorkloadSpec(BaseModel):

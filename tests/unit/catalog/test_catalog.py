@@ -142,7 +142,7 @@ def test_eks_formula_agrees_with_the_table_where_both_are_known(catalog: Catalog
     from isthmus.catalog import allocatable
 
     shape = catalog.shape("aws", "p5.48xlarge")
-    by_formula = allocatable.aws(shape, None)
+    by_formula = allocatable.eks(shape, None)
     by_table = catalog.allocatable("aws", shape)
     assert by_formula["cpu_millicores"] == by_table["cpu_millicores"] == 191450
     assert (

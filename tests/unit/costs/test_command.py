@@ -79,9 +79,9 @@ def test_a_page_is_written_and_named(tmp_path: Path, tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says", "remedy"),
     [
-        ((), "name at least one workload", "isthmus cost compare ddp-digits"),
+        ((), "name at least one workload, or cards as MODEL:N", "isthmus cost compare ddp-digits"),
         (("tiny.yaml", "--regions", "us-east1"), "there is no region 'us-east1'; nearest: us-east-1", "use us-east-1"),
-        (("tiny.yaml", "--gpu", "T5"), "there is no GPU model 'T5'; nearest: T4", "use T4"),
+        (("tiny.yaml", "--gpus", "T5"), "there is no GPU model 'T5'; nearest: T4", "use T4"),
         (("tiny.yaml", "--hours", "-3"), "hours must be more than 0", ""),
         (("tiny.yaml", "--hours", "soon"), "hours must be a number, not 'soon'", "--hours 1.5"),
         (("tiny.yaml", "-o", "x.pdf"), "must end in .html, .json or .csv", "isthmus cost compare"),
@@ -101,7 +101,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 
 
 def test_places_that_cannot_run_it_are_exit_code_3(tmp_path: Path, tiny: Path) -> None:
-    done = isthmus(tmp_path, str(tiny), "--gpu", "H200", "--regions", "us-west1")
+    done = isthmus(tmp_path, str(tiny), "--gpus", "H200", "--regions", "us-west1")
     assert done.returncode == 3
     assert "None of the places asked for can run tiny." in done.stdout
-    assert "gcp us-west1 (on-demand, spot): H200: not sold there" in done.stdout
+    assert "gcp us-west1 (on-demand, spot, 1-year, 3-year): H200: not sold there" in done.stdout

@@ -6,17 +6,23 @@ import pytest
 
 from isthmus.catalog import Catalog, load
 from isthmus.costs.compare import Estimate, Ranking, compare
+from isthmus.costs.options import Options
 from isthmus.specs.errors import InvalidSpec
 
 DISK_AND_TRAFFIC = {"hours": 73, "storageGib": 100, "egressGib": 20000}
 
 
+def asked(**options) -> Options:
+    """Options, on demand and spot unless told otherwise."""
+    return Options(**{"purchases": ("on-demand", "spot")} | options)
+
+
 def ranked(workload, catalog, **options) -> Ranking:
-    return compare([workload], catalog, **options).rankings[0]
+    return compare([workload], catalog, asked(**options)).rankings[0]
 
 
 def parts(estimate: Estimate) -> dict[str, str]:
-    return {part.name: str(part.usd) for part in estimate.parts}
+    return {part.name: str(part.usd) for part in estimate.parts if part.name != "object storage" or part.usd}
 
 
 def test_a23_host_and_card_are_summed_when_costs_are_ranked(sample: Catalog, workload) -> None:
@@ -54,7 +60,7 @@ def test_every_part_by_hand(sample: Catalog, workload) -> None:
         gpu=None,
         cost=DISK_AND_TRAFFIC,
     )
-    found = ranked(spec, sample, regions=["us-east-1", "us-central1"], purchases=["on-demand"], gpu="V100").estimates
+    found = ranked(spec, sample, regions=["us-east-1", "us-central1"], purchases=["on-demand"], gpus="V100").estimates
     aws, gcp = found[0], found[1]
     assert (aws.shape.name, aws.nodes, aws.cards) == ("p3.8xlarge", 1, 4), "as dear as four small ones, and one machine"
     assert parts(aws) == {
@@ -77,7 +83,7 @@ def test_every_part_by_hand(sample: Catalog, workload) -> None:
 
 def test_order_is_by_total_not_by_machine(sample: Catalog, workload) -> None:
     spec = workload(gpu=None, cost={"hours": 1, "egressGib": 1000})
-    found = ranked(spec, sample, purchases=["on-demand"], gpu="V100").estimates
+    found = ranked(spec, sample, purchases=["on-demand"], gpus="V100").estimates
     assert [e.cloud for e in found if e.total is not None] == ["aws", "gcp"], (
         "GCP's machine is cheaper, its traffic is not"
     )
@@ -100,7 +106,11 @@ def test_an_unknown_part_makes_the_total_unknown_and_comes_last(sample: Catalog,
 def test_what_is_not_needed_is_zero_and_needs_no_price(sample: Catalog, workload) -> None:
     """us-west-2 has no price for disks and traffic in the sample; without either the total is known."""
     found = ranked(workload(), sample, regions=["us-west-2"], purchases=["on-demand"]).estimates
-    assert [(part.name, part.usd) for part in found[0].parts][-2:] == [("storage", 0), ("egress", 0)]
+    assert [(part.name, part.usd) for part in found[0].parts][-3:] == [
+        ("storage", 0),
+        ("object storage", 0),
+        ("egress", 0),
+    ]
     assert found[0].total == Decimal("3.1600")
 
 
@@ -122,7 +132,7 @@ def test_refused_places_say_why(sample: Catalog, workload) -> None:
         (r.region, r.reason) for r in four.refused
     }
     big = workload(gpu=None, roles={"Master": {"replicas": 1, "gpus": 1, "memory": "100Gi"}})
-    fits = ranked(big, sample, purchases=["on-demand"], gpu="V100")
+    fits = ranked(big, sample, purchases=["on-demand"], gpus="V100")
     assert [e.shape.name for e in fits.estimates] == ["p3.8xlarge"]
     reasons = {r.region: r.reason for r in fits.refused}
     assert reasons["us-central1"] == (
@@ -132,7 +142,7 @@ def test_refused_places_say_why(sample: Catalog, workload) -> None:
 
 
 def test_a_machine_passed_over_for_want_of_a_price_is_named(sample: Catalog, workload) -> None:
-    found = ranked(workload(gpu=None), sample, regions=["us-east-1"], purchases=["spot"], gpu="V100")
+    found = ranked(workload(gpu=None), sample, regions=["us-east-1"], purchases=["spot"], gpus="V100")
     assert [e.shape.name for e in found.estimates] == ["p3.2xlarge"]
     assert [r.reason for r in found.refused] == ["price unknown: 1 x p3.8xlarge"]
 
@@ -152,7 +162,7 @@ def test_hours_and_model_can_be_set_for_all(sample: Catalog, workload) -> None:
     one = ranked(workload(), sample, purchases=["on-demand"]).best
     ten = ranked(workload(), sample, purchases=["on-demand"], hours=Decimal(10)).best
     assert one is not None and ten is not None and ten.total == Decimal("30.5300")
-    assert ranked(workload(), sample, gpu="a100-40gb", purchases=["on-demand"]).demand.gpu_model == "A100"
+    assert ranked(workload(), sample, gpus="a100-40gb", purchases=["on-demand"]).demand.gpu_model == "A100"
 
 
 def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> None:
@@ -170,7 +180,7 @@ def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> 
     [
         ({"regions": ["us-east1"]}, "there is no region 'us-east1'; nearest: us-east-1"),
         ({"regions": []}, "name at least one region"),
-        ({"gpu": "V101"}, "there is no GPU model 'V101'; nearest: V100"),
+        ({"gpus": "V101"}, "there is no GPU model 'V101'; nearest: V100"),
         ({"purchases": ["reserved"]}, "there is no purchase option 'reserved'"),
         ({"hours": Decimal(0)}, "hours must be more than 0 and at most 100000, not 0"),
         ({"hours": Decimal(-1)}, "not -1"),
@@ -180,7 +190,7 @@ def test_the_oldest_date_of_the_prices_that_count(sample: Catalog, workload) -> 
 )
 def test_bad_input_is_refused(sample: Catalog, workload, options, says: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
-        compare([workload()], sample, **options)
+        compare([workload()], sample, asked(**options))
     assert says in caught.value.message
 
 
@@ -198,7 +208,7 @@ def test_no_workload(sample: Catalog) -> None:
 def test_a_workload_larger_than_any_node_names_the_largest(workload) -> None:
     catalog = load()
     with pytest.raises(InvalidSpec) as caught:
-        compare([workload(gpu=None, roles={"Master": {"replicas": 1, "gpus": 16}})], catalog, gpu="T4")
+        compare([workload(gpu=None, roles={"Master": {"replicas": 1, "gpus": 16}})], catalog, Options(gpus="T4"))
     assert "no machine in the catalog holds a pod of Master: 16 GPU" in caught.value.message
     assert "the largest is g4dn.metal (aws: 8 x T4, 96 vCPUs, 384 GiB)" in caught.value.message
     with pytest.raises(InvalidSpec, match="the largest is m6i.24xlarge"):

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.catalog import Catalog
-from isthmus.catalog.facts import ServicePrice
+from isthmus.catalog.facts import Cloud, ServicePrice
 from isthmus.costs.compare import Ranking, compare
+from isthmus.costs.options import Options
 from isthmus.specs.offer import Offer, Shape
 from isthmus.specs.workload import WorkloadSpec
 
@@ -33,8 +34,13 @@ def catalog(base: Catalog, machine_prices: list[Decimal | None], disk: Decimal |
         ServicePrice("aws", "ebs", "gp3 storage", "us-east-1", disk, "USD/GB-month", None, None, "made up", None, ""),
         *base.tiers("aws", "data-transfer", "internet egress", "us-east-1"),
     ]
+    parts = {
+        ("aws", "control-plane"): ("eks", "control plane, standard support"),
+        ("aws", "disk"): ("ebs", "gp3 storage"),
+        ("aws", "egress"): ("data-transfer", "internet egress"),
+    }
     return Catalog(
-        gpus=base.gpus(), shapes=SHAPES, offers=offers, services=services,
+        clouds=[Cloud("aws", "AWS", "eks")], parts=parts, gpus=base.gpus(), shapes=SHAPES, offers=offers, services=services,
         zones=[], quotas=[], limits=[], advice=[], mig=[], latencies=[],
     )  # fmt: skip
 
@@ -42,7 +48,7 @@ def catalog(base: Catalog, machine_prices: list[Decimal | None], disk: Decimal |
 def ranked(
     base: Catalog, spec: WorkloadSpec, machine_prices: list[Decimal | None], **options: Decimal | None
 ) -> Ranking:
-    return compare([spec], catalog(base, machine_prices, **options), purchases=["on-demand"]).rankings[0]
+    return compare([spec], catalog(base, machine_prices, **options), Options(purchases=("on-demand",))).rankings[0]
 
 
 def spec_with(workload, replicas: int, gpus: int, **cost) -> WorkloadSpec:

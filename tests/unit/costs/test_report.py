@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 
 from isthmus.catalog import Catalog
-from isthmus.costs import report_for, summary
+from isthmus.costs import Options, report_for, summary
 from isthmus.costs.report import CSV_COLUMNS, grouped, show, to_csv, to_html, to_json, write
 from isthmus.specs.errors import InvalidSpec
 
+ABSENT = {"gpu": "included", "managed premium": "none"}
+SHOWN = ("machine", "gpu", "managed premium", "control plane", "storage", "object storage", "egress")
 GOLDEN = Path(__file__).parent / "golden"
 MAKERS = {"report.json": to_json, "report.csv": to_csv, "report.html": to_html}
 
@@ -31,10 +34,11 @@ def report(sample: Catalog, workload) -> dict[str, Any]:
         roles={"Master": {"replicas": 1, "gpus": 1}, "Worker": {"replicas": 3, "gpus": 1, "memory": "2Gi"}},
         gpu=None,
         volumes=[{"name": "checkpoints", "size": "10Gi", "mountPath": "/checkpoints", "role": "Master"}],
-        cost={"hours": 12, "egressGib": 3},
+        cost={"hours": 12, "egressGib": 3, "objectGib": 5},
     )
     a100 = workload(name="one-card", gpu={"model": "A100", "count": 1})
-    return report_for([ddp, a100], catalog=sample)
+    options = Options(managed=True)
+    return report_for([ddp, a100], options, catalog=sample, today=date(2026, 11, 30), max_age_days=180)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -77,33 +81,33 @@ class Cells(HTMLParser):
 def figures(offer: dict[str, Any]) -> list[str]:
     """What a reader of any form must see of an offer: each part and the total."""
     by_name = {part["name"]: part["usd"] or "unknown" for part in offer["parts"]}
-    names = ("machine", "gpu", "control plane", "storage", "egress")
-    return [*(by_name.get(name, "included") for name in names), offer["total"] or "unknown"]
+    names = SHOWN
+    return [*(by_name.get(name, ABSENT.get(name)) for name in names), offer["total"] or "unknown"]
 
 
 def test_table_json_csv_and_page_agree(report: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     expected = [figures(offer) for workload in report["workloads"] for offer in workload["offers"]]
-    assert len(expected) == 8
+    assert len(expected) == 12
 
     from_json = json.loads(to_json(report))
     assert [figures(offer) for workload in from_json["workloads"] for offer in workload["offers"]] == expected
 
-    columns = [name for name in CSV_COLUMNS if name.endswith("_usd")]
+    columns = [f"{name.replace(' ', '_')}_usd" for name in (*SHOWN, "total")]
+    assert set(columns) <= set(CSV_COLUMNS)
     rows = [row for row in csv.DictReader(io.StringIO(to_csv(report))) if row["status"] != "refused"]
-    assert [[row[name] or "included" for name in columns] for row in rows] == expected
+    assert [[row[c] or ABSENT.get(c[:-4].replace("_", " ")) for c in columns] for row in rows] == expected
 
     cells = Cells()
     cells.feed(to_html(report))
-    names = ("machine", "gpu", "control plane", "storage", "egress", "total")
-    assert [[row[name] for name in names] for row in cells.rows if row] == expected
+    assert [[row[name] for name in (*SHOWN, "total")] for row in cells.rows if row] == expected
 
     show(report)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     printed = [
-        [word for word in words if word[-1:].isdigit() and "." in word or word in ("unknown", "included")]
+        [word for word in words if word[-1:].isdigit() and "." in word or word in ("unknown", "included", "none")]
         for words in lines
     ]
-    assert [row[-6:] for row in printed if len(row) >= 6] == expected
+    assert [row[-len(expected[0]) :] for row in printed if len(row) >= len(expected[0])] == expected
 
 
 def test_parts_add_up_in_every_offer(report: dict[str, Any]) -> None:
@@ -116,12 +120,12 @@ def test_parts_add_up_in_every_offer(report: dict[str, Any]) -> None:
 
 
 def test_the_first_sentence_is_the_answer(report: dict[str, Any]) -> None:
-    assert report["answer"].startswith("Cheapest: ddp on AWS us-east-1 on spot (")
+    assert report["answer"].startswith("Cheapest: ddp on AWS us-east-1 on spot (44.6851 USD)")
     assert "one-card on GCP us-central1 on demand (3.9740 USD)" in report["answer"]
     ddp = report["workloads"][0]
     assert ddp["answer"].startswith("AWS us-east-1 on spot is the cheapest for ddp: ")
-    assert "AWS takes such a spot machine back in >20% of cases (Spot Advisor's band)." in ddp["notes"]
-    assert "2 offers have a part without a known price: shown last and not ranked." in ddp["notes"]
+    assert any("back in >20% of cases (Spot Advisor's band); expected work lost: at least" in n for n in ddp["notes"])
+    assert "3 offers have a part without a known price: shown last and not ranked." in ddp["notes"]
 
 
 def test_the_page_needs_nothing_but_itself(report: dict[str, Any]) -> None:
@@ -147,35 +151,65 @@ def test_every_price_has_its_source_and_date(report: dict[str, Any]) -> None:
     for workload in report["workloads"]:
         for offer in workload["offers"]:
             for part in offer["parts"]:
+                if part["source"] is None:
+                    assert part["usd"] == "0.0000", "only what costs nothing needs no source"
+                    continue
                 assert listed[part["source"]]["asOf"] == part["asOf"]
                 assert listed[part["source"]]["source"]
 
 
-def test_refusals_of_the_same_reason_are_one_line(report: dict[str, Any]) -> None:
+def test_refusals_of_the_same_reason_are_one_line(sample: Catalog, workload) -> None:
+    report = report_for([workload(gpu=None)], Options(purchases=("on-demand", "spot")), catalog=sample)
     lines = {
         (line["region"], tuple(line["purchases"]), tuple(line["gpuModels"]), line["reason"])
         for line in grouped(report["workloads"][0]["refused"])
     }
+    unsold = "not sold there under this option, or its price is not in the catalog"
     assert lines == {
         ("us-east-1", ("on-demand", "spot"), ("A100", "H100"), "not sold there"),
         ("us-west-2", ("on-demand", "spot"), ("A100", "H100"), "not sold there"),
-        ("us-west-2", ("spot",), ("V100",), "not sold there under this option"),
+        ("us-west-2", ("spot",), ("V100",), unsold),
         ("us-east-1", ("spot",), ("V100",), "price unknown: 1 x p3.8xlarge"),
-        ("us-central1", ("spot",), ("A100", "H100"), "not sold there under this option"),
+        ("us-central1", ("spot",), ("A100", "H100"), unsold),
     }
 
 
 def test_the_summary_names_the_cheapest_of_each_place(report: dict[str, Any]) -> None:
     assert summary(report)["workloads"] == {
         "ddp": [
-            "44.6832: aws us-east-1 spot, 4 x p3.2xlarge",
-            "143.3204: gcp us-central1 on-demand, 4 x n1-highmem-8 + 1 x V100",
-            "148.3632: aws us-east-1 on-demand, 1 x p3.8xlarge",
-            "unknown (no price of: storage, egress): aws us-west-2 on-demand, 4 x p3.2xlarge",
+            "44.6851: aws us-east-1 spot, 4 x p3.2xlarge",
+            "143.3220: gcp us-central1 on-demand, 4 x n1-highmem-8 + 1 x V100",
+            "148.3651: aws us-east-1 on-demand, 1 x p3.8xlarge",
+            "70081.4851: aws us-east-1 1-year, 4 x p3.2xlarge",
+            "581315.1780: gcp us-central1 3-year, 4 x a3-highgpu-1g",
+            "unknown (no price of: storage, object storage, egress): aws us-west-2 on-demand, 4 x p3.2xlarge",
+            "unknown (no price of: gpu): gcp us-central1 1-year, 4 x n1-highmem-8 + 1 x V100",
             "unknown (no price of: gpu): gcp us-central1 spot, 4 x n1-highmem-8 + 1 x V100",
         ],
         "one-card": ["3.9740: gcp us-central1 on-demand, 1 x a2-highgpu-1g + 1 x A100"],
     }
+
+
+def test_what_would_change_the_answer_is_told(report: dict[str, Any]) -> None:
+    told = {change["kind"]: change for change in report["workloads"][0]["changes"]}
+    assert told["spot-price"]["text"].startswith("Spot in us-east-1 stays the cheapest until its price rises by 228 %")
+    assert told["commitment"]["text"].startswith("A 1-year commitment to 4 x p3.2xlarge in us-east-1 does not pay even")
+    assert told["managed"]["text"] == (
+        "SageMaker asks 18 USD/h for p3.8xlarge against 15: a premium of 20.00 %, or a saving of 16.7 % by running it "
+        "yourself. With the control plane's 0.1 USD/h one machine already wins (15.1 against 18 USD/h); break-even 0.03 "
+        "machines."
+    )
+
+
+def test_old_prices_are_warned_of_and_only_when_the_day_is_known(sample: Catalog, workload) -> None:
+    options = Options(purchases=("on-demand",))
+    assert report_for([workload()], options, catalog=sample)["warnings"] == []
+    old = report_for([workload()], options, catalog=sample, today=date(2026, 11, 30), max_age_days=200)["warnings"]
+    assert [text.split(" (source")[0] for text in old] == [
+        "Older than 200 days: AWS control plane, GCP control plane, of 2026-03-01",
+        "Older than 200 days: GCP gpu, of 2026-04-01",
+        "Older than 200 days: GCP machine, of 2026-05-01",
+    ]
 
 
 def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +225,7 @@ def test_a_long_list_is_cut_and_says_so(workload, capsys: pytest.CaptureFixture[
 def test_the_report_is_the_same_wherever_it_is_made(sample: Catalog, workload, tmp_path: Path) -> None:
     """No clock, no path, no order of a set: two processes with different hash seeds give the same bytes."""
     code = (
-        "import json, sys; from isthmus.costs import report_for, summary; from isthmus.specs.workload import WorkloadSpec;"
+        "import json, sys; from isthmus.costs import Options, report_for, summary; from isthmus.specs.workload import WorkloadSpec;"
         "w = WorkloadSpec.model_validate_json(sys.argv[1]); sys.stdout.write(json.dumps(report_for([w])))"
     )
     spec = workload(gpu=None).model_dump_json(by_alias=True)
