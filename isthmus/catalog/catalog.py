@@ -18,6 +18,7 @@ from isthmus.catalog.facts import (
     MigProfile,
     NodeLimits,
     Quota,
+    ResourcePricing,
     ServicePrice,
     SpotAdvice,
     SpotBand,
@@ -52,11 +53,13 @@ class Catalog:
         parts: Mapping[tuple[str, str], tuple[str, str]] = MappingProxyType({}),
         managed: Sequence[ManagedPrice] = (),
         bands: Sequence[SpotBand] = (),
+        resources: Sequence[ResourcePricing] = (),
         host_rates: Sequence[HostRate] = (),
     ) -> None:
         self._clouds = {cloud.name: cloud for cloud in clouds}
         self._parts = parts
         self._managed = tuple(managed)
+        self._resources = {item.type: item for item in resources}
         self._bands = {band.band: band for band in bands}
         self._gpus = {gpu.model: gpu for gpu in gpus}
         self._aliases = {alias.lower(): gpu.model for gpu in gpus for alias in (gpu.model, gpu.nvml_name, *gpu.aliases)}
@@ -276,6 +279,10 @@ class Catalog:
     def managed(self, cloud: str | None = None, region: str | None = None) -> tuple[ManagedPrice, ...]:
         """What managed training services ask for machines, by cloud and region."""
         return tuple(p for p in self._managed if cloud in (None, p.cloud) and region in (None, p.region))
+
+    def resource_pricing(self, kind: str) -> ResourcePricing | None:
+        """How a type of resource is charged (Pulumi's token); None for one that the catalog does not know."""
+        return self._resources.get(kind)
 
     def spot_band(self, band: str) -> SpotBand | None:
         """What an interruption band means; None for one that is not known."""

@@ -199,6 +199,21 @@ class SpotBand:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourcePricing:
+    """How a type of resource that a plan makes is charged."""
+
+    type: str
+    """As Pulumi names it: aws:eks/cluster:Cluster."""
+    pricing: str
+    """free; use (by use, which no plan knows); unknown (charged, and no price of it is known); else the name of a rule in
+    isthmus.costs.plan."""
+    what: str
+    """What is charged, for a reader."""
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostRate:
     """What a vCPU and a GiB of memory are worth in a region: for dividing a machine's price, never for making one."""
 

@@ -19,6 +19,7 @@ from isthmus.catalog.facts import (
     MigProfile,
     NodeLimits,
     Quota,
+    ResourcePricing,
     ServicePrice,
     SpotAdvice,
     SpotBand,
@@ -76,6 +77,7 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
             _managed(row, names)
             for row in table.rows("managed_prices.csv", _MANAGED, key=("cloud", "service", "instance_type", "region"))
         ],
+        resources=[_resource(row) for row in table.rows("resources.csv", _RESOURCE, key=("type",))],
         zones=[_zone(row) for row in table.rows("zones.csv", _ZONE, key=("cloud", "zone"))],
         quotas=[_quota(row) for row in table.rows("quotas.csv", _QUOTA, key=("cloud", "code"))],
         host_rates=[_host_rate(row) for row in table.rows("host_rates.csv", _HOST_RATE, key=("cloud", "region"))],
@@ -91,6 +93,7 @@ _CLOUD = "cloud name node_rule"
 _PART = "cloud part service item"
 _COMMITMENT = "cloud region machines term usd_per_hour discount"
 _MANAGED = "cloud service instance_type region usd_per_hour self_managed_usd_per_hour note"
+_RESOURCE = "type pricing what"
 _BAND = "band least most"
 _GPU = "model aliases nvml_name memory_mib compute_capability architecture mig pci_device_id gke_accelerator"
 _SHAPE = "cloud instance_type vcpus memory_gib gpu_model gpu_count gpu_memory_gib accelerator"
@@ -317,6 +320,10 @@ def _cloud(row: Row) -> Cloud:
 def _part(row: Row) -> tuple[tuple[str, str], tuple[str, str]]:
     _ = row.source, row.as_of
     return (row.cloud, row.text("part")), (row.text("service"), row.text("item"))
+
+
+def _resource(row: Row) -> ResourcePricing:
+    return ResourcePricing(row.text("type"), row.text("pricing"), row.maybe("what") or "", row.source, row.as_of)
 
 
 def _band(row: Row) -> SpotBand:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from isthmus.cli.output import Progress, print_json, print_rows
-from isthmus.specs.errors import InvalidSpec, NotFound
+from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound
 
 if TYPE_CHECKING:
     from isthmus.billing.gather import ClusterUse
     from isthmus.billing.statement import Statement
     from isthmus.costs.bill import Bill
     from isthmus.costs.parts import Part
+    from isthmus.kube import Cluster
     from isthmus.runs.model import Node, Run
+    from isthmus.runs.store import Store
     from isthmus.specs.offer import Purchase
     from isthmus.specs.stack import StackSettings
     from isthmus.specs.usage import NodeRecord
@@ -85,7 +87,7 @@ def _run_document(name: str) -> dict[str, Any]:
             subject=f"run {found.id}",
             remedy=f"isthmus runs show {found.id}",
         )
-    hours = Decimal(repr((span[1] - span[0]).total_seconds())) / 3600
+    hours = _hours(*span)
     made = gather.run_bill(use, found)
     platform = (_control_plane(place, hours), _disk(place, [found], hours))
     basis = MEASURED
@@ -163,7 +165,7 @@ def _stack_statement(name: str) -> "Statement":
     uid, now = cluster_uid(cluster), datetime.now(UTC)
     seen = [node_of(node, seen=now) for node in cluster.list("v1", "Node")]
     ledger.record_nodes(store, uid, seen)
-    notes = []
+    notes = _adopt_samples(cluster, store, name, place.samples)
     for found in store.runs(stack=name):
         if found.cluster_uid == uid and not found.state.final:
             _, problem = look(store, found)
@@ -176,6 +178,21 @@ def _stack_statement(name: str) -> "Statement":
     hours = _hours(begun, now)
     platform = (_control_plane(place, hours), _nat(place, hours), _disk(place, use.runs, hours))
     return Statement(f"stack {name}", MEASURED, made, platform, tuple(notes))
+
+
+def _adopt_samples(cluster: "Cluster", store: "Store", stack: str, samples: Iterable[str]) -> list[str]:
+    """Write down the jobs that `up` itself deployed, as `isthmus demo` does: they used the nodes as well."""
+    from isthmus.runs.submit import adopt
+    from workloads import render
+
+    for sample in samples:
+        try:
+            adopt(cluster, store, render.load(sample), stack=stack)
+        except NotFound:
+            continue  # it is not in the cluster any more
+        except IsthmusError as error:
+            return [f"sample {sample} is not in the bill: {error.message}"]
+    return []
 
 
 def _simulated_statement(name: str, use: "ClusterUse", now: datetime, notes: tuple[str, ...]) -> "Statement":
@@ -263,7 +280,8 @@ def _disk(place: "StackSettings", runs: "Iterable[Run]", hours: Decimal) -> "Par
 
 
 def _hours(start: datetime, end: datetime) -> Decimal:
-    return Decimal(repr(max((end - start).total_seconds(), 0.0))) / 3600
+    """Hours between two moments, to a millionth (a hundredth of a second)."""
+    return (Decimal(repr(max((end - start).total_seconds(), 0.0))) / 3600).quantize(Decimal("0.000001"))
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -19,7 +19,9 @@ from isthmus.toolchain import home
 
 if TYPE_CHECKING:
     from pulumi.automation import Stack
-    from pulumi.automation.events import EngineEvent
+    from pulumi.automation.events import EngineEvent, StepEventMetadata
+
+    from isthmus.costs.plan import Step
 
 CLUSTER_TYPES = frozenset({"aws:eks/cluster:Cluster", "gcp:container/cluster:Cluster"})
 """Replacing one of these loses every workload and queue in it, so it is refused unless confirmed (case A05)."""
@@ -36,6 +38,8 @@ class Watch:
     changes: Counter[str] = field(default_factory=Counter)
     steps: list[tuple[str, str, str]] = field(default_factory=list)
     """Operation, type and name of every resource that changes, in the engine's order."""
+    resources: list["Step"] = field(default_factory=list)
+    """Every resource that is there before or after, with its inputs: what a plan's price is made from."""
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Resource and message of every error, in the order they came."""
     _running: dict[str, str] = field(default_factory=dict)
@@ -56,9 +60,10 @@ class Watch:
         if event.resource_pre_event:
             step = event.resource_pre_event.metadata
             operation = str(getattr(step.op, "value", step.op))
+            name = step.urn.rsplit("::", 1)[-1]
+            self.resources.append(_sides(operation, step, name))
             if operation in _QUIET:
                 return
-            name = step.urn.rsplit("::", 1)[-1]
             self.changes[operation] += 1
             self.steps.append((operation, step.type, name))
             self._running[step.urn] = f"{operation} {step.type.rsplit(':', 1)[-1]} {name}"
@@ -176,6 +181,19 @@ class Engine:
         urn, message = _first_cause(watch.problems)
         shown = urn.rsplit("::", 2)[-2:] if urn else [subject]
         return IsthmusError(message, subject=" ".join(shown), remedy=f"{_remedy(message, self.name)}; log: {watch.log}")
+
+
+def _sides(operation: str, step: "StepEventMetadata", name: str) -> "Step":
+    """A resource of a plan as its price needs it: what it is before and after this step."""
+    from isthmus.costs.plan import Step
+
+    old = dict(step.old.inputs or {}) if step.old else None
+    new = dict(step.new.inputs or {}) if step.new else None
+    if operation in {"create", "create-replacement"}:
+        old = None
+    if operation in {"delete", "delete-replaced"}:
+        new = None
+    return Step(operation, step.type, name, old, new)
 
 
 def outputs(stack: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """isthmus preview, up, refresh, down, kubeconfig: the life of a stack."""
 
 import os
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from isthmus.cli.engine import CLUSTER_TYPES, Engine, Watch, kubeconfig_of
-from isthmus.cli.output import confirm, is_terminal, print_json
-from isthmus.specs.errors import IsthmusError, NotReady, Refused
+from isthmus.cli.output import confirm, is_terminal, print_json, print_rows
+from isthmus.specs.errors import InvalidSpec, IsthmusError, NotReady, Refused
 
 if TYPE_CHECKING:
     from isthmus.kube import Cluster
@@ -18,22 +19,43 @@ LOAD_BALANCER_SECONDS = 300
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
 
 
-def preview(stack: str, *, json: bool = False) -> None:
-    """Show what `up` would change.
+def preview(
+    stack: str,
+    *,
+    max_monthly: str | None = None,
+    allow_unknown: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Show what `up` would change, and what the stack then costs a month at list prices.
 
     Parameters
     ----------
     stack
         Name of the stack, for example aws-sim.
+    max_monthly
+        Exit with 3 if the stack would cost more USD a month than this, or if that cannot be shown.
+    allow_unknown
+        Leave what has no known price out of that check.
     json
-        Print the plan as JSON.
+        Print the plan and its price as JSON, for a comment on a pull request.
     """
-    watch = Engine(stack).preview(f"preview {stack}")
+    from isthmus import catalog
+    from isthmus.costs import plan
+
+    limit = _limit(max_monthly)
+    engine = Engine(stack)
+    watch = engine.preview(f"preview {stack}")
+    settings = engine.settings
+    cost = plan.plan_cost(watch.resources, catalog.load(), cloud=settings.cloud, region=settings.region)
+    priced = plan.document(cost, stack=stack)
     if json:
-        print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch)})
-        return
-    _print_plan(watch)
-    watch.progress.done(watch.summary())
+        print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch), "cost": priced})
+    else:
+        _print_plan(watch)
+        watch.progress.done(watch.summary())
+        _print_price(priced)
+    if limit is not None:
+        plan.check_monthly(cost, limit, allow_unknown=allow_unknown, subject=f"stack {stack}")
 
 
 def up(stack: str, *, yes: Yes = False, replace_cluster: bool = False) -> None:
@@ -220,6 +242,47 @@ def _guard_cluster(plan: Watch, stack: str, *, allowed: bool) -> None:
 def _print_plan(watch: Watch) -> None:
     for step in _steps(watch):
         print(f"  {step['operation']:<20} {step['type']} {step['name']}")
+
+
+def _print_price(priced: dict[str, Any]) -> None:
+    rows = [
+        {
+            "": item["operation"],
+            "resource": item["name"],
+            "before": item["before"] or "unknown",
+            "after": item["after"] or "unknown",
+            "change": item["change"] or "unknown",
+            "how": item["how"],
+        }
+        for item in priced["resources"]
+        if item["operation"] != "same"
+    ]
+    if rows:
+        print_rows(rows, ["", "resource", "before", "after", "change", "how"])
+    lacking = "" if priced["complete"] else f", without {len(priced['unknown'])} whose price is not known"
+    print(
+        f"USD a month: {priced['before']} before, {priced['after']} after, change {priced['change']}{lacking}; {priced['basis']}"
+    )
+    for name in priced["unknown"]:
+        print(f"  unknown: {name}")
+    if priced["byUse"]:
+        print(f"  by use, not counted: {', '.join(priced['byUse'])}")
+
+
+def _limit(text: str | None) -> Decimal | None:
+    from decimal import InvalidOperation
+
+    if text is None:
+        return None
+    try:
+        limit = Decimal(text)
+    except InvalidOperation as error:
+        raise InvalidSpec(
+            f"--max-monthly must be a number, not {text!r}", subject="--max-monthly", remedy="--max-monthly 500"
+        ) from error
+    if not (limit.is_finite() and limit >= 0):
+        raise InvalidSpec(f"--max-monthly must be 0 or more, not {text}", subject="--max-monthly")
+    return limit
 
 
 def _steps(watch: Watch) -> list[dict[str, str]]:
