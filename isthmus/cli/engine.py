@@ -180,7 +180,8 @@ class Engine:
             return IsthmusError(f"{verb} failed: {_last_line(str(error))}", subject=subject, remedy=f"see {watch.log}")
         urn, message = _first_cause(watch.problems)
         shown = urn.rsplit("::", 2)[-2:] if urn else [subject]
-        return IsthmusError(message, subject=" ".join(shown), remedy=f"{_remedy(message, self.name)}; log: {watch.log}")
+        remedy = f"{_remedy(message, self.name)}; log: {watch.log}"
+        return IsthmusError(_without_remedy(message), subject=" ".join(shown), remedy=remedy)
 
 
 def _sides(operation: str, step: "StepEventMetadata", name: str) -> "Step":
@@ -243,6 +244,10 @@ def _remedy(message: str, stack: str) -> str:
         if line.strip().startswith("next:"):
             return line.strip().removeprefix("next:").strip()
     return f"isthmus up {stack}"
+
+
+def _without_remedy(message: str) -> str:
+    return "\n".join(line for line in message.splitlines() if not line.strip().startswith("next:"))
 
 
 def _last_line(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from isthmus.kube.client import Cluster, Object
 from isthmus.kube.objects import pod_requests, quantity, show, tolerates
 from isthmus.specs.errors import IsthmusError
+from isthmus.specs.labels import GPU_MODEL, GPU_RESOURCE
 
 MOST = 12
 """Sentences at most: after that the rest is counted, not listed."""
@@ -156,7 +157,7 @@ def unschedulable(pod: Mapping[str, Any], message: str, facts: Facts) -> list[st
 
 
 def node_problems(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Nodes that are not Ready, with the kubelet's words."""
+    """Nodes that are not Ready, with the kubelet's words, and GPU nodes whose device plugin the kubelet does not hear."""
     problems, total = [], 0
     for node in nodes:
         total += 1
@@ -165,10 +166,23 @@ def node_problems(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
         if ready.get("status") != "True":
             said = str(ready.get("message") or "the kubelet has not reported").strip()
             problems.append(f"node {_name(node)} is not ready: {_first(said)}")
+        elif without_cards(node):
+            problems.append(
+                f"node {_name(node)} is to have {node['metadata']['labels'][GPU_MODEL]} cards and advertises none: its device"
+                " plugin has not registered with the kubelet; if it stays so, delete the plugin's pod there, without --force"
+            )
         for kind in ("MemoryPressure", "DiskPressure", "PIDPressure"):
             if conditions.get(kind, {}).get("status") == "True":
                 problems.append(f"node {_name(node)} has {kind}: {_first(str(conditions[kind].get('message', '')))}")
     return problems if total else ["the cluster has no node yet"]
+
+
+def without_cards(node: Mapping[str, Any]) -> bool:
+    """Whether a node of a GPU pool offers pods no card of any kind: whole, shared or a part."""
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    return GPU_MODEL in ((node.get("metadata") or {}).get("labels") or {}) and not any(
+        quantity(amount) for name, amount in offered.items() if name.startswith(f"{GPU_RESOURCE.partition('/')[0]}/")
+    )
 
 
 def controller_problems(items: Iterable[Mapping[str, Any]]) -> list[str]:

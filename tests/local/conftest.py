@@ -17,6 +17,7 @@ from isthmus.localcluster.runtime import LocalClusterConfig
 from isthmus.toolchain import home
 from tests.clusters import PROBE_IMAGE, Probes, borrow_home, found
 from tests.clusters import probe_archive as build_probe_archive
+from tests.stacks import Stacks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,3 +99,13 @@ def fresh_home(can_run: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv(home.HOME_VARIABLE, str(folder))
     for cluster in EmbeddedRuntime().list():
         cluster.delete()
+
+
+@pytest.fixture
+def alone(can_run: None, tmp_path: Path) -> Iterator[Stacks]:
+    """A home with no stack yet."""
+    made = Stacks(tmp_path / "home")
+    try:
+        yield made
+    finally:
+        made.end()

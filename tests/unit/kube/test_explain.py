@@ -223,6 +223,25 @@ def test_nodes_controllers_and_apis_are_looked_at() -> None:
     assert explain.api_problems([service]) == ["API v1.x is not available: no endpoints"]
 
 
+@pytest.mark.parametrize(
+    ("offered", "told"),
+    [
+        ({}, True),
+        ({"nvidia.com/gpu": "0", "cpu": "4"}, True),
+        ({"nvidia.com/gpu": "4"}, False),
+        ({"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "8"}, False),
+        ({"nvidia.com/mig-1g.5gb": "2"}, False),
+    ],
+)
+def test_a_gpu_node_without_cards_is_told(offered: dict[str, str], told: bool) -> None:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": offered}
+    node = {"metadata": {"name": "n", "labels": {"isthmus.dev/gpu-model": "T4"}}, "status": ready}
+    found = explain.node_problems([node])
+    assert [("advertises none" in problem) for problem in found] == ([True] if told else [])
+    del node["metadata"]["labels"]
+    assert explain.node_problems([node]) == []
+
+
 def test_a_long_list_is_counted() -> None:
     pods = [pod(f"p{i}", on=f"n{i}", status={"phase": "Pending"}) for i in range(30)]
     sentences = explain.explain(Facts(pods=pods))
