@@ -27,6 +27,8 @@ READ_SECONDS = 30.0
 
 UNAUTHORIZED = 401
 
+_IMPORTING = threading.Lock()
+
 PLAIN = ("Connection refused", "No route to host", "Network is unreachable", "timed out", "Name or service not known")
 """The operating system's words that say all a person needs of a failed connection."""
 
@@ -179,14 +181,12 @@ def _status(body: bytes, status: int) -> tuple[str, str]:
 
 @contextmanager
 def _network(server: str, subject: str) -> Iterator[None]:
-    import urllib3
-    from kubernetes.client.exceptions import ApiException
-
+    official, urllib3 = _libraries()
     try:
         yield
     except urllib3.exceptions.HTTPError as error:
         raise NotReady(f"the API server at {server} cannot be reached: {_cause(error)}", subject=subject) from error
-    except ApiException as error:  # the official client turns TLS faults into this one
+    except official.ApiException as error:  # the official client turns TLS faults into this one
         raise NotReady(f"the API server at {server} cannot be reached: {error.reason}", subject=subject) from error
 
 
@@ -215,6 +215,18 @@ def _lines(response: Any, server: str, subject: str) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
+def _libraries() -> tuple[Any, Any]:
+    """The official client and urllib3, imported when they are first needed: they cost half a second. The client imports
+    each of its parts when that is first named, so all we use are named here and by one thread at a time: of two that do it
+    at once, one fails (a deadlock of module locks)."""
+    with _IMPORTING:
+        import urllib3
+        from kubernetes import client
+
+        _ = client.ApiClient, client.ApiException, client.Configuration
+    return client, urllib3
+
+
 def _headers(credential: Credential) -> dict[str, str]:
     if credential.token:
         return {"Authorization": f"Bearer {credential.token}"}
@@ -225,18 +237,16 @@ def _headers(credential: Credential) -> dict[str, str]:
 
 
 def _api_client(connection: Connection, credential: Credential) -> Any:
-    from kubernetes.client import ApiClient, Configuration
-    from urllib3.util.retry import Retry
-
-    configuration = Configuration(host=connection.server)
+    official, urllib3 = _libraries()
+    configuration = official.Configuration(host=connection.server)
     configuration.verify_ssl = not connection.insecure
     configuration.tls_server_name = connection.tls_name
     # One new try where a kept connection was closed under us; never one that could do a change twice.
-    configuration.retries = Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0)
+    configuration.retries = urllib3.Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0)
     configuration.connection_pool_maxsize = 32
     if connection.proxy:
         configuration.proxy = connection.proxy
-    client = ApiClient(configuration)
+    client = official.ApiClient(configuration)
     client.user_agent = "isthmus"
     if connection.server.startswith("https://"):
         client.rest_client.pool_manager.connection_pool_kw["ssl_context"] = _tls(connection, credential)

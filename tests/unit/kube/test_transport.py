@@ -1,6 +1,8 @@
 """Requests: credentials are renewed in time and once, and a server that cannot be reached is named."""
 
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,19 @@ def test_keys_for_openssl_are_readable_by_us_alone_and_gone_afterwards() -> None
         if not path.startswith("/proc/"):
             assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
     assert not Path(path).exists() or Path(path).read_text() != "the key"
+
+
+PARTS = """
+import sys
+from isthmus.kube import transport
+transport._libraries()
+for part in ("api_client", "configuration", "exceptions"):
+    assert f"kubernetes.client.{part}" in sys.modules, part
+"""
+
+
+def test_the_official_client_is_imported_with_all_we_use_of_it_under_one_lock() -> None:
+    """It imports its parts as they are named: node pools made at the same time met in a deadlock of module locks, and one
+    failed with "cannot import name 'ApiClient'"."""
+    done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
