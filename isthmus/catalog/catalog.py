@@ -20,6 +20,7 @@ from isthmus.catalog.facts import (
     Quota,
     ResourcePricing,
     ServicePrice,
+    Sku,
     SpotAdvice,
     SpotBand,
     Zone,
@@ -54,12 +55,14 @@ class Catalog:
         managed: Sequence[ManagedPrice] = (),
         bands: Sequence[SpotBand] = (),
         resources: Sequence[ResourcePricing] = (),
+        skus: Sequence[Sku] = (),
         host_rates: Sequence[HostRate] = (),
     ) -> None:
         self._clouds = {cloud.name: cloud for cloud in clouds}
         self._parts = parts
         self._managed = tuple(managed)
         self._resources = {item.type: item for item in resources}
+        self.skus = tuple(skus)
         self._bands = {band.band: band for band in bands}
         self._gpus = {gpu.model: gpu for gpu in gpus}
         self._aliases = {alias.lower(): gpu.model for gpu in gpus for alias in (gpu.model, gpu.nvml_name, *gpu.aliases)}

@@ -199,6 +199,20 @@ class SpotBand:
 
 
 @dataclass(frozen=True, slots=True)
+class Sku:
+    """Which entry of the Cloud Billing Catalog prices which part of a machine, by its description."""
+
+    machines: str
+    """A family that instance types start with, or a card's model."""
+    part: str
+    """core, ram or gpu."""
+    description: str
+    """What comes before " running in", without what marks spot."""
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
 class ResourcePricing:
     """How a type of resource that a plan makes is charged."""
 

@@ -21,6 +21,7 @@ from isthmus.catalog.facts import (
     Quota,
     ResourcePricing,
     ServicePrice,
+    Sku,
     SpotAdvice,
     SpotBand,
     Zone,
@@ -78,6 +79,7 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
             for row in table.rows("managed_prices.csv", _MANAGED, key=("cloud", "service", "instance_type", "region"))
         ],
         resources=[_resource(row) for row in table.rows("resources.csv", _RESOURCE, key=("type",))],
+        skus=[_sku(row) for row in table.rows("gcp_skus.csv", _SKU, key=("machines", "part"))],
         zones=[_zone(row) for row in table.rows("zones.csv", _ZONE, key=("cloud", "zone"))],
         quotas=[_quota(row) for row in table.rows("quotas.csv", _QUOTA, key=("cloud", "code"))],
         host_rates=[_host_rate(row) for row in table.rows("host_rates.csv", _HOST_RATE, key=("cloud", "region"))],
@@ -94,6 +96,7 @@ _PART = "cloud part service item"
 _COMMITMENT = "cloud region machines term usd_per_hour discount"
 _MANAGED = "cloud service instance_type region usd_per_hour self_managed_usd_per_hour note"
 _RESOURCE = "type pricing what"
+_SKU = "machines part description"
 _BAND = "band least most"
 _GPU = "model aliases nvml_name memory_mib compute_capability architecture mig pci_device_id gke_accelerator"
 _SHAPE = "cloud instance_type vcpus memory_gib gpu_model gpu_count gpu_memory_gib accelerator"
@@ -320,6 +323,11 @@ def _cloud(row: Row) -> Cloud:
 def _part(row: Row) -> tuple[tuple[str, str], tuple[str, str]]:
     _ = row.source, row.as_of
     return (row.cloud, row.text("part")), (row.text("service"), row.text("item"))
+
+
+def _sku(row: Row) -> Sku:
+    part = row.one_of("part", ("core", "ram", "gpu"))
+    return Sku(row.text("machines"), part, row.text("description"), row.source, row.as_of)
 
 
 def _resource(row: Row) -> ResourcePricing:
