@@ -102,24 +102,31 @@ class _Columns:
         self.simulated: set[bool] = set()
         lives = _by_name(nodes)
         groups, epoch = self.groups, _EPOCH
-        for record in records:
-            (run, user, project, pod, node, start, end, cpu, memory, parts, whole, simulated) = record
+        # Bound once: a million records look each of these up.
+        columns = (self.life, self.group, self.start, self.end, self.cpu, self.memory, self.parts, self.whole)
+        add_life, add_group, add_start, add_end, add_cpu, add_memory, add_parts, add_whole = (c.append for c in columns)
+        add_pod, add_simulated, group_of, life_of = self.pods.append, self.simulated.add, groups.get, lives.get
+        for run, user, project, pod, node, start, end, cpu, memory, parts, whole, simulated in records:
             since, until = start - epoch, end - epoch
             began = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-            known = lives.get(node)
+            known = life_of(node)
             if known is None:
                 raise InvalidSpec(f"pod {pod} was on node {node}, which is not in the bill", subject=f"pod {pod}")
             starts, indices = known
-            self.life.append(indices[0] if len(indices) == 1 else indices[max(bisect_right(starts, began) - 1, 0)])
-            self.group.append(groups.setdefault((run, user, project), len(groups)))
-            self.start.append(began)
-            self.end.append((until.days * 86_400 + until.seconds) * 1_000_000 + until.microseconds)
-            self.cpu.append(cpu)
-            self.memory.append(memory)
-            self.parts.append(parts)
-            self.whole.append(whole)
-            self.pods.append(pod)
-            self.simulated.add(simulated)
+            add_life(indices[0] if len(indices) == 1 else indices[max(bisect_right(starts, began) - 1, 0)])
+            owner = (run, user, project)
+            group = group_of(owner)
+            if group is None:
+                group = groups[owner] = len(groups)
+            add_group(group)
+            add_start(began)
+            add_end((until.days * 86_400 + until.seconds) * 1_000_000 + until.microseconds)
+            add_cpu(cpu)
+            add_memory(memory)
+            add_parts(parts)
+            add_whole(whole)
+            add_pod(pod)
+            add_simulated(simulated)
 
     def __len__(self) -> int:
         return len(self.pods)

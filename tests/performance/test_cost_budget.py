@@ -99,12 +99,13 @@ there = [
     for i in range(nodes)
 ]
 hour = timedelta(hours=1)
+owners = [(f"run{{i}}", f"user{{i % 300}}", f"project{{i % 40}}") for i in range(5000)]
+shares = [(1, 1), (1, 4), (1, 7), (1, 10)]
 
 def records():
     for i in range(rows):
         start = noon + timedelta(hours=i // nodes, seconds=i % 97)
-        yield UsageRecord(f"run{{i % 5000}}", f"user{{i % 300}}", f"project{{i % 40}}", f"pod-{{i}}", f"n{{i % nodes}}",
-                          start, start + hour, 4000, 16384, 1, (1, 4, 7, 10)[i % 4])
+        yield UsageRecord(*owners[i % 5000], f"pod-{{i}}", there[i % nodes].node, start, start + hour, 4000, 16384, *shares[i % 4])
 
 begun = time.perf_counter()
 made = bill(there, records())
