@@ -146,7 +146,8 @@ def used_since(
         clusters: dict[tuple[str, str], list[Run]] = {}
         for run in store.runs():
             settings = settings_of(run.stack)
-            if settings is not None and (settings.mode == "simulated") == simulated:
+            counts = settings is not None and catalog.has_prices(settings.cloud)
+            if settings is not None and counts and (settings.mode == "simulated") == simulated:
                 clusters.setdefault((run.stack, run.cluster_uid), []).append(run)
         for (stack, uid), runs in clusters.items():
             settings = settings_of(stack)

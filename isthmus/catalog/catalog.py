@@ -94,6 +94,10 @@ class Catalog:
         """The clouds that have prices, sorted."""
         return tuple(self._regions)
 
+    def has_prices(self, cloud: str) -> bool:
+        """Whether anything of this cloud has a price: a cluster on this machine has none."""
+        return cloud in self._regions
+
     def cloud_title(self, cloud: str) -> str:
         """What people call a cloud: AWS. Its own name where none is given."""
         return self._clouds[cloud].title if cloud in self._clouds else cloud

@@ -71,14 +71,13 @@ def _run_document(name: str) -> dict[str, Any]:
     from isthmus import catalog
     from isthmus.billing import gather
     from isthmus.billing.statement import MEASURED, Statement, amount, differences, document
-    from isthmus.cli.project import settings
     from isthmus.cli.run import open_store
     from isthmus.cli.runs import look
 
     store, facts, now = open_store(), catalog.load(), datetime.now(UTC)
     snapshot, problem = look(store, store.get(name))
     found = snapshot.run
-    place = settings(found.stack)
+    place = _priced(found.stack)
     use = gather.cluster_use(store, place, facts, stack=found.stack, cluster_uid=found.cluster_uid, now=now)
     span = gather.span_of(found, use)
     if span is None:
@@ -151,14 +150,13 @@ def _stack_statement(name: str) -> "Statement":
     from isthmus import catalog
     from isthmus.billing import gather
     from isthmus.billing.statement import MEASURED, Statement
-    from isthmus.cli.project import settings
     from isthmus.cli.run import cluster_of, open_store
     from isthmus.cli.runs import look
     from isthmus.runs import ledger
     from isthmus.runs.observe import node_of
     from isthmus.runs.submit import cluster_uid
 
-    place, store, facts = settings(name), open_store(), catalog.load()
+    place, store, facts = _priced(name), open_store(), catalog.load()
     progress = Progress(f"bill {name}")
     progress.update("looking at its nodes and runs")
     cluster = cluster_of(name)
@@ -178,6 +176,25 @@ def _stack_statement(name: str) -> "Statement":
     hours = _hours(begun, now)
     platform = (_control_plane(place, hours), _nat(place, hours), _disk(place, use.runs, hours))
     return Statement(f"stack {name}", MEASURED, made, platform, tuple(notes))
+
+
+def _priced(stack: str) -> "StackSettings":
+    """The settings of a stack that has prices.
+
+    Raises:
+        InvalidSpec: it runs on this machine.
+    """
+    from isthmus import catalog
+    from isthmus.cli import project
+
+    settings = project.settings(stack)
+    if not catalog.load().has_prices(settings.cloud):
+        raise InvalidSpec(
+            f"stack {stack} is on {settings.cloud}, which has no prices: it runs on this machine",
+            subject=f"stack {stack}",
+            remedy="isthmus cost compare says what its workloads would cost in a cloud",
+        )
+    return settings
 
 
 def _adopt_samples(cluster: "Cluster", store: "Store", stack: str, samples: Iterable[str]) -> list[str]:

@@ -136,11 +136,14 @@ def check_budgets(
     Raises:
         Refused: with the figures.
     """
+    from isthmus import catalog
     from isthmus.billing.budgets import check, standings
     from isthmus.cli import project as stacks
     from isthmus.runs import ledger
 
     settings, now = stacks.settings(stack), datetime.now(UTC)
+    if not catalog.load().has_prices(settings.cloud):
+        return  # it runs on this machine and uses nothing that a budget counts
     simulated = settings.mode == "simulated"
     names = {"user": user, "project": project}
     budgets = [b for b in ledger.budgets(store) if b.simulated == simulated and names[b.kind] == b.name]

@@ -45,8 +45,11 @@ def preview(
     limit = _limit(max_monthly)
     engine = Engine(stack)
     watch = engine.preview(f"preview {stack}")
-    settings = engine.settings
-    cost = plan.plan_cost(watch.resources, catalog.load(), cloud=settings.cloud, region=settings.region)
+    settings, facts = engine.settings, catalog.load()
+    if not facts.has_prices(settings.cloud):
+        _without_price(watch, stack, limit, json=json)
+        return
+    cost = plan.plan_cost(watch.resources, facts, cloud=settings.cloud, region=settings.region)
     priced = plan.document(cost, stack=stack)
     if json:
         print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch), "cost": priced})
@@ -242,6 +245,21 @@ def _guard_cluster(plan: Watch, stack: str, *, allowed: bool) -> None:
 def _print_plan(watch: Watch) -> None:
     for step in _steps(watch):
         print(f"  {step['operation']:<20} {step['type']} {step['name']}")
+
+
+def _without_price(watch: Watch, stack: str, limit: Decimal | None, *, json: bool) -> None:
+    """A plan of a cluster on this machine: it costs nothing by the month."""
+    if limit is not None:
+        raise InvalidSpec(
+            f"stack {stack} runs on this machine and has no price",
+            subject="--max-monthly",
+            remedy=f"isthmus preview {stack}",
+        )
+    if json:
+        print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch), "cost": None})
+        return
+    _print_plan(watch)
+    watch.progress.done(watch.summary())
 
 
 def _print_price(priced: dict[str, Any]) -> None:

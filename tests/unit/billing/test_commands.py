@@ -266,3 +266,20 @@ def test_a_run_within_its_budget_is_submitted_and_told_its_forecast(
 def test_a_budget_for_real_stacks_does_not_count_simulated_runs(workload: str) -> None:
     assert isthmus(["cost", "budget", "set", "--user", "ada", "--usd", "0"]) == 0
     assert isthmus(["run", workload, "-s", "aws-sim"]) == 0
+
+
+def test_a_cluster_on_this_machine_has_no_bill_and_no_budget(
+    ran: Ran,
+    workload: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: StackSettings,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = ran()
+    local = settings.model_copy(update={"cloud": "kind", "mode": "real"})
+    monkeypatch.setattr(project, "settings", lambda stack: local)
+    assert isthmus(["cost", "run", run.id]) == 2
+    assert isthmus(["cost", "stack", "kind"]) == 2
+    assert "which has no prices: it runs on this machine" in capsys.readouterr().err
+    assert isthmus(["cost", "budget", "set", "--user", "ada", "--usd", "0"]) == 0
+    assert isthmus(["cost", "budget", "list", "--json"]) == 0

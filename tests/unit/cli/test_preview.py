@@ -90,3 +90,20 @@ def test_a_price_that_is_not_known_is_not_below_a_limit(plan: Callable[..., None
     plan(event("create", "aws:ec2/eip:Eip", "nat", None, {}))
     assert isthmus(["preview", "aws", "--max-monthly", "1000"]) == 3
     assert isthmus(["preview", "aws", "--max-monthly", "1000", "--allow-unknown"]) == 0
+
+
+def test_a_cluster_on_this_machine_has_no_price(
+    plan: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(event("create", "kubernetes:core/v1:Namespace", "runs", None, {}))
+    planned = command.Engine
+
+    class Local(planned):  # type: ignore[valid-type,misc]
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.settings = SimpleNamespace(cloud="kind", region="local")
+
+    monkeypatch.setattr(command, "Engine", Local)
+    assert isthmus(["preview", "kind"]) == 0
+    assert "USD" not in capsys.readouterr().out
+    assert isthmus(["preview", "kind", "--max-monthly", "1"]) == 2
