@@ -88,7 +88,7 @@ def _run_document(name: str) -> dict[str, Any]:
         )
     hours = _hours(*span)
     made = gather.run_bill(use, found)
-    platform = (_control_plane(place, hours), _disk(place, [found], hours))
+    platform = (_control_plane(place, hours), _disk(place, [(found, hours)]))
     basis = MEASURED
     if place.mode == "simulated":
         how = "simulated: its nodes only stand for these machines and no money was spent; "
@@ -174,7 +174,11 @@ def _stack_statement(name: str) -> "Statement":
     made = gather.cluster_bill(use, now=now)
     begun = min((node.created for node in use.nodes), default=now)
     hours = _hours(begun, now)
-    platform = (_control_plane(place, hours), _nat(place, hours), _disk(place, use.runs, hours))
+    platform = (
+        _control_plane(place, hours),
+        _nat(place, hours),
+        _disk(place, [(run, _hours(run.created, now)) for run in use.runs]),
+    )
     return Statement(f"stack {name}", MEASURED, made, platform, tuple(notes))
 
 
@@ -232,7 +236,8 @@ def _simulated_statement(name: str, use: "ClusterUse", now: datetime, notes: tup
     stand_ins = _stand_ins(use, node_begun, until)
     made = gather.cluster_bill(use, now=now, clock=clock, begun=node_begun, until=until, more=stand_ins)
     hours = _hours(first, until)
-    platform = (_control_plane(use.settings, hours), _nat(use.settings, hours), _disk(use.settings, use.runs, hours))
+    kept = [(run, _hours(clock.at(run.created), until)) for run in use.runs]
+    platform = (_control_plane(use.settings, hours), _nat(use.settings, hours), _disk(use.settings, kept))
     basis = (
         f"simulated: no money was spent. Times are the clock of account {account.name}, which moves with its operations "
         f"(isthmus sim clock moves it on) and, while runs execute, as fast as this machine's: {clock.executing.total_seconds():.0f} s"
@@ -286,14 +291,22 @@ def _nat(place: "StackSettings", hours: Decimal) -> "Part":
     return hourly("NAT", count, price.value, hours, price.source, price.as_of)
 
 
-def _disk(place: "StackSettings", runs: "Iterable[Run]", hours: Decimal) -> "Part":
-    """The volumes of runs; they outlive a run, so a stack's are taken for all its time."""
+def _disk(place: "StackSettings", kept: "Iterable[tuple[Run, Decimal]]") -> "Part":
+    """The volumes of runs, each for the hours it was kept: they outlive their run."""
     from isthmus import catalog
-    from isthmus.costs.parts import stored
+    from isthmus.costs.parts import HOURS_PER_MONTH, Part, money, plain
     from isthmus.specs.quantity import mebibytes
 
-    gib = sum((Decimal(mebibytes(v.size)) / 1024 for run in runs for v in run.spec.volumes), Decimal(0))
-    return stored(catalog.load(), place.cloud, place.region, "storage", "disk", gib, hours)
+    price = catalog.load().part(place.cloud, "disk", place.region)
+    gib_hours = sum(
+        (Decimal(mebibytes(v.size)) / 1024 * hours for run, hours in kept for v in run.spec.volumes), Decimal(0)
+    )
+    source = price.source if price else f"parts.csv has no disk of {place.cloud}"
+    if price is None or price.value is None:
+        usd = Decimal(0) if gib_hours == 0 else None
+        return Part("storage", usd, f"{plain(gib_hours)} GiB-hours x unknown USD/GiB-month", source, None)
+    how = f"{plain(gib_hours)} GiB-hours / {HOURS_PER_MONTH} h x {plain(price.value)} USD/GiB-month"
+    return Part("storage", money(gib_hours * price.value / HOURS_PER_MONTH), how, source, price.as_of)
 
 
 def _hours(start: datetime, end: datetime) -> Decimal:
