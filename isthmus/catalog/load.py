@@ -1,4 +1,4 @@
-"""From the files in data/ to a Catalog. Rows are checked one by one here, and against each other in `_offers`."""
+"""From the files in data/ to a Catalog. Rows are checked one by one here; offers.py makes offers of their prices."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -26,15 +26,14 @@ from isthmus.catalog.facts import (
     SpotBand,
     Zone,
 )
+from isthmus.catalog.offers import Prices, attached_offers, committed_offers, is_of, plain_offers
 from isthmus.catalog.rows import Row, Table
-from isthmus.specs.offer import Offer, Purchase, Shape
+from isthmus.specs.offer import Purchase, Shape
 
 DATA = Path(__file__).parent / "data"
 PURCHASES: tuple[Purchase, ...] = ("on-demand", "spot")
 TERMS: tuple[Purchase, ...] = ("1-year", "3-year")
 FIDELITIES = ("recorded", "documented", "assumed")
-
-Prices = dict[tuple[str, str, str, Purchase], tuple[Decimal | None, str, date | None]]
 
 
 @lru_cache(maxsize=1)
@@ -64,12 +63,12 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
         _commitment(row, names)
         for row in table.rows("commitments.csv", _COMMITMENT, key=("cloud", "region", "machines", "term"))
     ]
-    offers = [*_offers(prices, by_name), *_attached_offers(attached, prices, cards)]
+    offers = [*plain_offers(prices, by_name), *attached_offers(attached, prices, cards)]
     return Catalog(
         clouds=clouds,
         gpus=gpus,
         shapes=[*shapes, *attached],
-        offers=[*offers, *_committed_offers(offers, commitments)],
+        offers=[*offers, *committed_offers(offers, commitments)],
         services=[
             _service(row) for row in table.rows("services.csv", _SERVICE, key=("cloud", "service", "item", "region"))
         ],
@@ -186,51 +185,6 @@ def _attached(row: Row, shapes: Iterable[Shape], gpus: Iterable[Gpu]) -> list[Sh
     ]
 
 
-def _offers(prices: Prices, shapes: dict[tuple[str, str], Shape]) -> list[Offer]:
-    return [
-        Offer(
-            shape=shapes[cloud, instance_type],
-            region=region,
-            purchase=purchase,
-            usd_per_hour=price,
-            source=source,
-            as_of=as_of,
-        )
-        for (cloud, region, instance_type, purchase), (price, source, as_of) in prices.items()
-    ]
-
-
-def _attached_offers(shapes: Iterable[Shape], prices: Prices, cards: Prices) -> list[Offer]:
-    """Offers for machines with attached cards: host price plus card price times count (case A23)."""
-    by_model: dict[tuple[str, str], list[Shape]] = {}
-    for shape in shapes:
-        by_model.setdefault((shape.cloud, shape.gpu_model or ""), []).append(shape)
-    offers = []
-    for (cloud, region, model, purchase), (card, card_source, card_as_of) in cards.items():
-        for shape in by_model.get((cloud, model), ()):
-            host = prices.get((cloud, region, shape.instance_type, purchase))
-            if host is None:
-                continue
-            machine, source, as_of = host
-            all_cards = None if card is None else card * shape.gpu_count
-            whole = None if machine is None or all_cards is None else machine + all_cards
-            offers.append(
-                Offer(
-                    shape=shape,
-                    region=region,
-                    purchase=purchase,
-                    usd_per_hour=whole,
-                    machine_usd_per_hour=machine,
-                    gpu_usd_per_hour=all_cards,
-                    source=source,
-                    as_of=as_of,
-                    gpu_source=f"{card_source}; derived: {shape.gpu_count} x the price of one card",
-                    gpu_as_of=card_as_of,
-                )
-            )
-    return offers
-
-
 def _commitment(row: Row, names: Iterable[tuple[str, str]]) -> Commitment:
     rate, discount = row.maybe("usd_per_hour"), row.maybe("discount")
     if (rate is None) == (discount is None):
@@ -239,7 +193,7 @@ def _commitment(row: Row, names: Iterable[tuple[str, str]]) -> Commitment:
     if part is not None and not 0 < part < 1:
         raise row.wrong(f"discount must be a part between 0 and 1, not {discount!r}")
     cloud, machines = row.cloud, row.text("machines")
-    if not any(its == cloud and _is_of(name, machines) for its, name in names):
+    if not any(its == cloud and is_of(name, machines) for its, name in names):
         raise row.wrong(f"no machine of {cloud} is {machines!r} or starts with it")
     return Commitment(
         cloud=cloud,
@@ -250,48 +204,6 @@ def _commitment(row: Row, names: Iterable[tuple[str, str]]) -> Commitment:
         discount=part,
         source=row.source,
         as_of=row.as_of,
-    )
-
-
-def _is_of(instance_type: str, machines: str) -> bool:
-    return instance_type == machines or instance_type.startswith(f"{machines}-")
-
-
-def _committed_offers(offers: Iterable[Offer], commitments: Iterable[Commitment]) -> list[Offer]:
-    """For each commitment the offers of its machines. It covers a machine, not cards that are priced apart: their price
-    under it is unknown."""
-    by_place: dict[tuple[str, str], list[Commitment]] = {}
-    for commitment in commitments:
-        by_place.setdefault((commitment.cloud, commitment.region), []).append(commitment)
-    made = []
-    for offer in offers:
-        if offer.purchase != "on-demand":
-            continue
-        for commitment in by_place.get((offer.shape.cloud, offer.region), ()):
-            if _is_of(offer.shape.instance_type, commitment.machines):
-                made.append(_committed(offer, commitment))
-    return made
-
-
-def _committed(offer: Offer, commitment: Commitment) -> Offer:
-    listed = offer.machine_usd_per_hour if offer.shape.cards_apart else offer.usd_per_hour
-    price, source = commitment.usd_per_hour, commitment.source
-    dates = [commitment.as_of]
-    if commitment.discount is not None:
-        price = None if listed is None else listed * (1 - commitment.discount)
-        source = f"{source}; derived: {commitment.discount * 100:f} % off the price on demand ({offer.source})"
-        dates.append(offer.as_of)
-    apart = offer.shape.cards_apart
-    return Offer(
-        shape=offer.shape,
-        region=offer.region,
-        purchase=commitment.term,
-        usd_per_hour=None if apart else price,
-        machine_usd_per_hour=price if apart else None,
-        gpu_usd_per_hour=None,
-        source=source,
-        as_of=min((day for day in dates if day), default=None) if all(dates) else None,
-        gpu_source="no price of the cards under a commitment is in the catalog" if apart else None,
     )
 
 
