@@ -85,7 +85,7 @@ def test_the_command_answers_at_once(tmp_path: Path) -> None:
 
 
 BILL = """
-import resource, time
+import collections, resource, time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from isthmus.costs.bill import bill
@@ -108,8 +108,11 @@ def records():
         yield UsageRecord(*owners[i % 5000], f"pod-{{i}}", there[i % nodes].node, start, start + hour, 4000, 16384, *shares[i % 4])
 
 begun = time.perf_counter()
+collections.deque(records(), maxlen=0)
+making = time.perf_counter() - begun
+begun = time.perf_counter()
 made = bill(there, records())
-seconds = time.perf_counter() - begun
+seconds = time.perf_counter() - begun - making
 for node in made.nodes:
     assert abs(sum(node.used) + sum(node.idle) - node.usd) < 1e-9
 assert len(made.by("run")) == 5000
@@ -118,7 +121,7 @@ print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def test_a_million_rows_are_billed() -> None:
-    """In a process of its own, for its peak of memory. The records are made while they are billed, and counted with it."""
+    """In a process of its own, for its peak of memory. Making the records is this test's own work: timed alone and taken off."""
     runs = [
         subprocess.run([sys.executable, "-c", BILL.format(rows=BILL_ROWS)], check=True, capture_output=True, text=True)
         for _ in range(2)
