@@ -207,6 +207,8 @@ def _endpoint(place: _Place, step: Step, inputs: Properties, side: str) -> Part 
 def _nodes(place: _Place, step: Step, inputs: Properties, side: str) -> Part | None:
     """A node pool: its machines now, with their boot disks."""
     size, offer = _size(step, inputs), _offer(place, inputs)
+    if size == 0:
+        return Part("nodes", Decimal(0), "no node now; what it adds when it grows is not counted", "the plan", None)
     if offer is None:
         return Part("nodes", None, "its machine is not in the catalog", "the plan", None)
     machines = hourly("nodes", size, offer.usd_per_hour, HOURS_PER_MONTH, offer.source, offer.as_of)

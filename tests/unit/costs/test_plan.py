@@ -64,8 +64,13 @@ def test_spot_pools_and_empty_pools() -> None:
     cost = priced(
         create(NODE_GROUP, group(2, "g4dn.xlarge", capacityType="SPOT"), "spot"),
         create(NODE_GROUP, group(0), "empty"),
+        create(NODE_GROUP, group(0, "x9.huge"), "unknown, and empty"),
     )
-    assert amounts(cost) == {"spot": ("0.0000", "466.6160"), "empty": ("0.0000", "0.0000")}
+    assert amounts(cost) == {
+        "spot": ("0.0000", "466.6160"),
+        "empty": ("0.0000", "0.0000"),
+        "unknown, and empty": ("0.0000",) * 2,
+    }
 
 
 def test_gke_pools_are_zones_times_nodes_with_cards_priced_apart() -> None:
