@@ -178,8 +178,13 @@ def differences(
     nodes = Decimal(repr(sum(node.usd or 0.0 for node in ran_on)))
     names = ", ".join(sorted({f"{node.record.instance_type} ({node.record.purchase})" for node in ran_on}))
     planned = f"{estimate.nodes} x {estimate.shape.name} ({estimate.purchase})"
-    steps = [
-        Difference(f"machines: planned {planned}, ran on {len(ran_on)} x {names}", there - before),
+    as_planned = (estimate.shape.name, estimate.purchase)
+    if len(ran_on) == estimate.nodes and all(as_planned == _kind(node) for node in ran_on):
+        there = before  # the same machines: what is left between the two is rounding
+        steps = []
+    else:
+        steps = [Difference(f"machines: planned {planned}, ran on {len(ran_on)} x {names}", there - before)]
+    steps += [
         Difference(f"hours: planned {plain(estimate.hours)}, took {run_hours:.6f}", shorter - there),
         Difference("nodes were not all used from the first pod's start to the last one's end", nodes - shorter),
     ]
@@ -196,5 +201,9 @@ def differences(
         Decimal(repr(billed)) - estimate.total - sum((step.usd for step in steps if step.usd is not None), Decimal(0))
     )
     if abs(rest) > Decimal("1e-9"):
-        steps.append(Difference("rounding of the estimate's parts", rest))
+        steps.append(Difference("rounding of the estimate's parts and of hours", rest))
     return [step for step in steps if step.usd is None or abs(step.usd) > Decimal("1e-12")]
+
+
+def _kind(node: NodeBill) -> tuple[str, str]:
+    return node.record.instance_type, node.record.purchase

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from isthmus.specs.stack import StackSettings
     from isthmus.specs.usage import NodeRecord
 
+SHOWN = 0.0000005
+"""Differences below this many USD are in the JSON only: they would be printed as 0."""
+
 Json = Annotated[bool, Parameter(negative="")]
 
 
@@ -369,5 +372,6 @@ def _show_estimate(document: dict[str, Any]) -> None:
     rows: Sequence[dict[str, Any]] = [
         {"USD": "unknown" if step["usd"] is None else f"{float(step['usd']):+.6f}", "because": step["reason"]}
         for step in document["differences"]
+        if step["usd"] is None or abs(float(step["usd"])) >= SHOWN
     ]
     print_rows(rows, ["USD", "because"], empty="nothing")

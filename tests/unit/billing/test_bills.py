@@ -176,6 +176,22 @@ def test_the_difference_to_the_estimate_is_told_in_steps_that_sum_to_it(
     assert float(estimate.total + total) == pytest.approx(statement.usd, abs=1e-9)
 
 
+def test_a_run_on_the_machines_that_were_planned_differs_by_its_hours_alone(
+    store: Store, settings: StackSettings, ran: Ran
+) -> None:
+    run = ran(seconds=36, node=replace(NODE, labels=NODE.labels | {"node.kubernetes.io/instance-type": "g4dn.xlarge"}))
+    made = gather.run_bill(use_of(store, settings), run)
+    one = run.spec.model_copy(update={"roles": {"Master": run.spec.roles["Master"]}})
+    options = Options(regions=("us-east-1",), purchases=("on-demand",), gpus="T4")
+    estimate = compare([one], load(), options).rankings[0].best
+    assert estimate is not None and (estimate.nodes, estimate.shape.name) == (1, "g4dn.xlarge")
+    steps = differences(estimate, ran_on=made.nodes, platform=(), run_hours=Decimal("0.01"), billed=made.usd)
+    assert steps[0].reason == "hours: planned 1, took 0.010000"
+    assert made.usd is not None and estimate.total is not None
+    total = sum((step.usd for step in steps if step.usd is not None), Decimal(0))
+    assert float(estimate.total + total) == pytest.approx(made.usd, abs=1e-9)
+
+
 def test_a_statement_names_what_it_cannot_know(store: Store, settings: StackSettings, ran: Ran) -> None:
     run = ran()
     unknown = Part("NAT", None, "1 x unknown", "s", None)
