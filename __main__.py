@@ -13,7 +13,7 @@ from pulumi.runtime.config import CONFIG
 from infra import cloud as clouds
 from isthmus import catalog, costs
 from isthmus.specs import labels, stack
-from operators import deploy, device_plugin, training_operator
+from operators import deploy, device_plugin, dra, training_operator
 from workloads import bindings, fit, render
 
 settings = stack.from_config(CONFIG.get(), stack=pulumi.get_stack())
@@ -48,6 +48,7 @@ namespace = deploy.objects(
 operators = [namespace, training_operator.deploy(provider)]
 if not cloud.provides_device_plugin:
     operators.append(device_plugin.deploy(provider, settings.cluster.pools))
+operators += dra.deploy(provider, settings.cluster.pools, depends_on=[namespace])
 
 binding = bindings.for_cloud(settings.cloud)
 for spec in specs:

@@ -4,7 +4,7 @@ Facts come from the catalog alone; what only the cloud knows (quota, capacity no
 itself when the resource is made.
 """
 
-from isthmus.catalog import Catalog
+from isthmus.catalog import Catalog, sharing
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Shape
@@ -31,7 +31,8 @@ def places(catalog: Catalog, settings: StackSettings) -> None:
 
 
 def machines(catalog: Catalog, settings: StackSettings) -> None:
-    """Refuses a pool without a machine, a GPU pool without cards, and a machine that no zone of the stack offers.
+    """Refuses a pool without a machine, a GPU pool without cards, a machine that no zone of the stack offers, and a way to
+    share cards that they or the cloud do not take.
 
     Raises:
         InvalidSpec: names the pool, and the nearest names or what there is instead.
@@ -40,12 +41,14 @@ def machines(catalog: Catalog, settings: StackSettings) -> None:
         shape = machine(catalog, settings.cloud, settings.region, pool)
         offering_zones(catalog, settings, pool, shape)
     for pool in settings.gpu_pools:
-        if not machine(catalog, settings.cloud, settings.region, pool).gpu_count:
+        model = machine(catalog, settings.cloud, settings.region, pool).gpu_model
+        if model is None:
             raise InvalidSpec(
                 f"GPU pool {pool.name} asks for {pool.instance_type}, which has no cards",
                 subject=f"pool {pool.name}",
                 remedy="give a gpu (model and count), or an instance type with cards",
             )
+        sharing.check(catalog, pool.sharing, model, settings.cloud, subject=f"pool {pool.name}")
 
 
 def machine(catalog: Catalog, cloud: str, region: str, pool: NodePool) -> Shape:

@@ -1,10 +1,11 @@
-"""NVIDIA's device plugin v0.18.0, from upstream's own static manifest.
+"""NVIDIA's device plugin v0.18.0, from upstream's own static manifest, and what each way to share cards needs beside it.
 
-Three changes. It runs on GPU nodes only: those with the label isthmus.dev/gpu-model. It never shares a node with its own
-predecessor (`_alone`). And where a pool shares its cards, it
-gets a ConfigMap of configurations and upstream's config-manager beside it, which takes the one that the node's label
-nvidia.com/device-plugin.config names and makes the plugin read it anew when the label changes (as upstream's Helm chart
-has it, v0.18.0). A cluster without sharing has neither.
+The plugin runs on GPU nodes only: those with the label isthmus.dev/gpu-model, except where pods claim devices (DRA), and
+never beside its own predecessor (`_alone`). Where
+a pool shares its cards, it gets a ConfigMap of configurations and upstream's config-manager beside it, which takes the one
+that the node's label nvidia.com/device-plugin.config names. A pool under MPS brings the MPS control daemon (mps.py), one
+under MIG the MIG manager (mig_manager.py), both feature discovery (feature_discovery.py). A cluster without sharing has
+none of these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards, NodePool
 from isthmus.specs.sharing import GpuSharing
+from operators import configured, feature_discovery, mig_manager, mps, plugin_config
 from operators import manifests as helpers
 from operators.manifests import Object
 
@@ -27,9 +29,8 @@ NAMESPACE = "kube-system"
 NAME = "nvidia-device-plugin"
 DEFAULT_CONFIG = "default"
 """The configuration of nodes without the label: cards are not shared."""
-
-_CONFIGS = "available-configs"
-_CONFIG = "config"
+DISCOVERED = ("mps", "mig")
+"""Modes whose nodes feature discovery labels."""
 
 
 def deploy(
@@ -57,28 +58,54 @@ def installed() -> list[Object]:
 
 
 def images() -> list[str]:
-    """Images the plugin's pods need."""
-    return [IMAGE]
+    """Images that its pods may need on a machine without cards: all but the MIG manager's, which cuts real ones."""
+    return [IMAGE, feature_discovery.MASTER_IMAGE]
 
 
-def manifests(pools: Iterable[NodePool], *, upstream: Sequence[Mapping[str, Any]] | None = None) -> list[Object]:
-    """The plugin's objects. Pure when `upstream` is given.
+def manifests(
+    pools: Iterable[NodePool],
+    *,
+    upstream: Sequence[Mapping[str, Any]] | None = None,
+    discovery: Sequence[Mapping[str, Any]] | None = None,
+) -> list[Object]:
+    """The plugin's objects, and those of what the pools' sharing needs beside it. Pure when both manifests are given.
 
     Args:
         pools: node pools; those that share their cards decide which configurations there are.
         upstream: the documents of upstream's static manifest; default `installed()`.
+        discovery: those of feature discovery (feature_discovery.installed).
     """
+    sharings = [pool.sharing for pool in pools]
     (daemon_set,) = helpers.marked(installed() if upstream is None else upstream)
     pod = daemon_set["spec"]["template"]["spec"]
+    claimed = (labels.GPU_SHARING, "dra") if any(sharing.mode == "dra" for sharing in sharings) else None
     pod["affinity"] = {
-        "nodeAffinity": _on_gpu_nodes(),
+        **configured.on_nodes_with(labels.GPU_MODEL, without=claimed),
         "podAntiAffinity": _alone(daemon_set["spec"]["template"]["metadata"]["labels"]),
     }
-    configs = configurations(pool.sharing for pool in pools)
+    configs = configurations(sharings)
     if len(configs) == 1:
         return [daemon_set]
-    _add_config_manager(pod)
-    return [*_access(), _config_map(configs), daemon_set]
+    configured.add(
+        pod,
+        config_map=NAME,
+        account=NAME,
+        label=labels.DEVICE_PLUGIN_CONFIG,
+        default=DEFAULT_CONFIG,
+        process="nvidia-device-plugin",
+    )
+    beside = [*configured.access(NAME, NAMESPACE, _reads_nodes()), _config_map(configs)]
+    if any(sharing.mode == "mps" for sharing in sharings):
+        mps.add_to_plugin(pod)
+        beside.append(
+            mps.daemon_set(image=IMAGE, namespace=NAMESPACE, config_map=NAME, account=NAME, default=DEFAULT_CONFIG)
+        )
+    if any(sharing.mode in DISCOVERED for sharing in sharings):
+        beside += feature_discovery.manifests(
+            image=IMAGE, namespace=NAMESPACE, config_map=NAME, default=DEFAULT_CONFIG, upstream=discovery
+        )
+    beside += mig_manager.manifests(sharings, namespace=NAMESPACE)
+    return [*helpers.marked(beside), daemon_set]
 
 
 def configurations(sharings: Iterable[GpuSharing]) -> dict[str, str]:
@@ -98,21 +125,7 @@ def advertised(cards: GpuCards | None, sharing: GpuSharing) -> dict[str, int]:
 def _configuration(sharing: GpuSharing) -> str:
     import yaml
 
-    config: Object = {"version": "v1", "flags": {"migStrategy": "none"}}
-    if sharing.mode == "time-slicing":
-        config["sharing"] = {
-            "timeSlicing": {
-                "renameByDefault": sharing.rename,
-                "failRequestsGreaterThanOne": sharing.fail_greater_than_one,
-                "resources": [{"name": labels.GPU_RESOURCE, "replicas": sharing.replicas}],
-            }
-        }
-    return yaml.safe_dump(config, sort_keys=False)
-
-
-def _on_gpu_nodes() -> Object:
-    term = {"matchExpressions": [{"key": labels.GPU_MODEL, "operator": "Exists"}]}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return yaml.safe_dump(plugin_config.configuration(sharing), sort_keys=False)
 
 
 def _alone(marks: Mapping[str, str]) -> Object:
@@ -124,67 +137,15 @@ def _alone(marks: Mapping[str, str]) -> Object:
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _add_config_manager(pod: Object) -> None:
-    """Upstream's config-manager, once before the plugin starts and then beside it; both write /config/config.yaml."""
-    mounts = [{"name": _CONFIGS, "mountPath": "/available-configs"}, {"name": _CONFIG, "mountPath": "/config"}]
-    plugin = pod["containers"][0]
-    plugin["env"] = [*(plugin.get("env") or []), {"name": "CONFIG_FILE", "value": "/config/config.yaml"}]
-    plugin["volumeMounts"] = [*plugin["volumeMounts"], *mounts]
-    manager = {
-        "image": plugin["image"],
-        "command": ["config-manager"],
-        "securityContext": plugin["securityContext"],
-        "volumeMounts": mounts,
-    }
-    pod["initContainers"] = [{**manager, "name": f"{NAME}-init", "env": _manager_settings(once=True)}]
-    pod["containers"] = [plugin, {**manager, "name": f"{NAME}-sidecar", "env": _manager_settings(once=False)}]
-    pod["shareProcessNamespace"] = True  # the sidecar sends the plugin a signal
-    pod["serviceAccountName"] = NAME
-    pod["volumes"] = [
-        *pod["volumes"],
-        {"name": _CONFIGS, "configMap": {"name": NAME}},
-        {"name": _CONFIG, "emptyDir": {}},
-    ]
-
-
-def _manager_settings(*, once: bool) -> list[Object]:
-    values = {
-        "ONESHOT": str(once).lower(),
-        "NODE_LABEL": labels.DEVICE_PLUGIN_CONFIG,
-        "CONFIG_FILE_SRCDIR": "/available-configs",
-        "CONFIG_FILE_DST": "/config/config.yaml",
-        "DEFAULT_CONFIG": DEFAULT_CONFIG,
-        "SEND_SIGNAL": str(not once).lower(),
-        "SIGNAL": "1",  # SIGHUP: the plugin starts anew with its configuration
-        "PROCESS_TO_SIGNAL": "nvidia-device-plugin",
-    }
-    node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-    return [node, *({"name": name, "value": value} for name, value in values.items())]
-
-
 def _config_map(configs: Mapping[str, str]) -> Object:
-    return _own("v1", "ConfigMap", NAMESPACE, data=dict(configs))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": dict(configs),
+    }
 
 
-def _access() -> list[Object]:
+def _reads_nodes() -> list[Object]:
     """The config-manager reads its node's labels."""
-    group = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
-    return [
-        _own("v1", "ServiceAccount", NAMESPACE),
-        _own(f"{group}/v1", "ClusterRole", None, rules=[rule]),
-        _own(
-            f"{group}/v1",
-            "ClusterRoleBinding",
-            None,
-            roleRef={"apiGroup": group, "kind": "ClusterRole", "name": NAME},
-            subjects=[subject],
-        ),
-    ]
-
-
-def _own(version: str, kind: str, namespace: str | None, **content: Any) -> Object:
-    metadata = {"name": NAME, **({"namespace": namespace} if namespace else {})}
-    (item,) = helpers.marked([{"apiVersion": version, "kind": kind, "metadata": metadata, **content}])
-    return item
+    return [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]

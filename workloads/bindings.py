@@ -67,8 +67,9 @@ ALWAYS: tuple[Declared, ...] = (
     Declared("ServiceAccount", "*", "metadata.annotations['iam.gke.io/gcp-service-account']", "identity"),
     Declared("StorageClass", "*", "*", "each cloud has its own disks"),
 )
-DEVICE_PLUGIN: tuple[Declared, ...] = (
-    Declared("*", "nvidia-device-plugin*", "*", "one of the clouds runs the device plugin itself"),
+DEVICE_PLUGIN: tuple[Declared, ...] = tuple(
+    Declared("*", name, "*", "one of the clouds runs the device plugin itself")
+    for name in ("nvidia-device-plugin*", "nvidia-mps-control-daemon", "nvidia-mig-manager")
 )
 
 

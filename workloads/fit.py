@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from isthmus.catalog import Catalog
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import Refused
+from isthmus.specs.labels import GPU_RESOURCE
 from isthmus.specs.workload import WorkloadSpec
 
 
@@ -69,8 +70,8 @@ def pool_node(pool: NodePool, facts: Catalog, cloud: str, region: str) -> NodeCa
         assert pool.gpu is not None  # a pool names a machine or cards
         shape = facts.machine_for(cloud, region, pool.gpu)
     count, model = (pool.gpu.count, facts.gpu(pool.gpu.model).model) if pool.gpu else (shape.gpu_count, shape.gpu_model)
-    shares = pool.sharing.replicas if pool.sharing.mode == "time-slicing" else 1
-    return NodeCapacity(f"a node of pool {pool.name}", count * shares, model)
+    gpus = pool.sharing.advertised(count).get(GPU_RESOURCE, 0)  # shares under another name are not what roles ask for
+    return NodeCapacity(f"a node of pool {pool.name}", gpus, model)
 
 
 def pool_nodes(pools: Iterable[NodePool], facts: Catalog, cloud: str, region: str) -> list[NodeCapacity]:

@@ -79,13 +79,12 @@ class NodeGroup(pulumi.ComponentResource):
 
 
 def node_labels(pool: NodePool, machine: Shape) -> dict[str, str]:
-    """Our own labels of a pool's nodes, on top of those that EKS sets. Shared cards name the device plugin's
-    configuration; on GKE, whose plugin is its own, sharing is a setting of the pool instead."""
+    """Our own labels of a pool's nodes, on top of those that EKS sets. Shared cards say what the operators are to do with
+    them; on GKE, whose plugin is its own, sharing is a setting of the pool instead."""
     ours = {labels.POOL: pool.name}
     if machine.gpu_model:
         ours[labels.GPU_MODEL] = machine.gpu_model
-        if pool.sharing.config_name:
-            ours[labels.DEVICE_PLUGIN_CONFIG] = pool.sharing.config_name
+        ours |= pool.sharing.node_labels
     return ours
 
 

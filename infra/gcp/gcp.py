@@ -53,7 +53,6 @@ class Gcp:
         checks.machines(self._catalog, self._settings)
         for pool in self._settings.cluster.pools:
             self._placed(pool)
-            _check_sharing(pool)
         if self._settings.nat_per_zone:
             raise InvalidSpec(
                 "Cloud NAT is regional: there is none per zone",
@@ -174,19 +173,6 @@ class Gcp:
                 remedy=f"use one of {', '.join(sold)}",
             )
         return gpu.gke_accelerator
-
-
-def _check_sharing(pool: NodePool) -> None:
-    """GKE's own plugin names shared cards nvidia.com/gpu and always refuses more than one share per container."""
-    sharing = pool.sharing
-    if sharing.mode == "none" or (not sharing.rename and sharing.fail_greater_than_one):
-        return
-    field = "rename" if sharing.rename else "failGreaterThanOne"
-    raise InvalidSpec(
-        f"pool {pool.name}: GKE's device plugin has no setting for sharing.{field}",
-        subject=f"pool {pool.name}",
-        remedy=f"leave sharing.{field} out",
-    )
 
 
 def _gke(cluster: Cluster) -> GkeCluster:

@@ -85,7 +85,14 @@ def node_labels(placed: PlacedPool) -> dict[str, str]:
     ours = {labels.POOL: placed.pool.name}
     if placed.machine.gpu_model:
         ours[labels.GPU_MODEL] = placed.machine.gpu_model
+        if placed.pool.sharing.mode == "dra":
+            ours |= {labels.GPU_SHARING: "dra", NO_DEVICE_PLUGIN: "true"}
     return ours
+
+
+NO_DEVICE_PLUGIN = "gke-no-default-nvidia-gpu-device-plugin"
+"""Node label by which GKE leaves its device plugin out, so that a DRA driver can have the cards (GKE documentation,
+Prepare your GKE infrastructure for DRA)."""
 
 
 def _node_config(args: NodeGroupArgs) -> gcp.container.NodePoolNodeConfigArgsDict:
@@ -118,10 +125,13 @@ def _cards(placed: PlacedPool) -> gcp.container.NodePoolNodeConfigGuestAccelerat
         "count": placed.machine.gpu_count,
         "gpu_driver_installation_config": {"gpu_driver_version": DRIVER},
     }
-    if placed.pool.sharing.mode == "time-slicing":
+    sharing = placed.pool.sharing
+    if sharing.mode == "mig":
+        (cards["gpu_partition_size"],) = sharing.layout  # one profile, as the check of the settings has made sure
+    if sharing.replicas * sharing.clients > 1:
         cards["gpu_sharing_config"] = {
-            "gpu_sharing_strategy": "TIME_SHARING",
-            "max_shared_clients_per_gpu": placed.pool.sharing.replicas,
+            "gpu_sharing_strategy": "MPS" if sharing.mode == "mps" else "TIME_SHARING",
+            "max_shared_clients_per_gpu": sharing.replicas * sharing.clients,
         }
     return cards
 

@@ -20,6 +20,9 @@ from isthmus.catalog.facts import (
     Quota,
     ResourcePricing,
     ServicePrice,
+    SharingLimit,
+    SharingMeasurement,
+    SharingProperty,
     Sku,
     SpotAdvice,
     SpotBand,
@@ -57,6 +60,9 @@ class Catalog:
         resources: Sequence[ResourcePricing] = (),
         skus: Sequence[Sku] = (),
         host_rates: Sequence[HostRate] = (),
+        sharing: Sequence[SharingProperty] = (),
+        limits_of_sharing: Sequence[SharingLimit] = (),
+        sharing_measurements: Sequence[SharingMeasurement] = (),
     ) -> None:
         self._clouds = {cloud.name: cloud for cloud in clouds}
         self._parts = parts
@@ -86,6 +92,9 @@ class Catalog:
         self._advice = {(item.region, item.instance_type): item for item in advice}
         self._mig = tuple(mig)
         self._host_rates = {(rate.cloud, rate.region): rate for rate in host_rates}
+        self._sharing = tuple(sharing)
+        self._sharing_measurements = tuple(sharing_measurements)
+        self._limits_of_sharing = {limit.name: limit for limit in limits_of_sharing}
         self._latencies = {(item.cloud, item.operation): item for item in latencies}
 
     # Places
@@ -144,6 +153,20 @@ class Catalog:
         """The MIG profiles of a card; empty for a card without MIG. InvalidSpec for an unknown model."""
         known = self.gpu(model).model
         return tuple(profile for profile in self._mig if profile.gpu_model == known)
+
+    def sharing_properties(self, mode: str) -> tuple[SharingProperty, ...]:
+        """What is known of one way to share a card, a row for each source; empty for an unknown mode."""
+        return tuple(item for item in self._sharing if item.mode == mode)
+
+    def sharing_measurements(self, mode: str) -> tuple[SharingMeasurement, ...]:
+        """Published figures of one way to share a card, as their sources give them."""
+        return tuple(item for item in self._sharing_measurements if item.mode == mode)
+
+    def sharing_limit(self, name: str) -> SharingLimit:
+        """A number that sharing is held to (sharing_limits.csv). InvalidSpec if unknown."""
+        if name not in self._limits_of_sharing:
+            raise unknown("sharing limit", name, self._limits_of_sharing)
+        return self._limits_of_sharing[name]
 
     def shape(self, cloud: str, instance_type: str, cards: GpuCards | None = None) -> Shape:
         """An instance type; with `cards`, the same with these cards attached where the cloud attaches them.

@@ -39,12 +39,58 @@ class MigProfile:
 
     gpu_model: str
     profile: str
+    profile_id: int
+    """The id that nvidia-smi mig -lgip shows."""
+    nvml_index: int
+    """The number of the profile in NVML's calls (NVML_GPU_INSTANCE_PROFILE_...)."""
     compute_slices: int
+    memory_slices: int
     sms: int
     memory_mib: int
     max_instances: int
     placements: tuple[int, ...]
     """Memory slices at which an instance may start."""
+    copy_engines: int
+    decoders: int
+    jpeg: int
+    ofa: int
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharingProperty:
+    """What one source says about one way to share a card. Sources may disagree: then there is a row for each."""
+
+    mode: str
+    """A mode of isthmus.specs.sharing."""
+    property: str
+    value: str
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharingMeasurement:
+    """A published figure of jobs that shared a card. Measured by its source, never by us."""
+
+    mode: str
+    what: str
+    jobs_on_card: int
+    value: Decimal
+    unit: str
+    gpu: str
+    """The card as the source names it, or that it does not."""
+    source: str
+    as_of: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharingLimit:
+    """A number that a device plugin or a cloud holds sharing to."""
+
+    name: str
+    value: int
     source: str
     as_of: date | None
 

@@ -21,6 +21,9 @@ from isthmus.catalog.facts import (
     Quota,
     ResourcePricing,
     ServicePrice,
+    SharingLimit,
+    SharingMeasurement,
+    SharingProperty,
     Sku,
     SpotAdvice,
     SpotBand,
@@ -29,6 +32,7 @@ from isthmus.catalog.facts import (
 from isthmus.catalog.offers import Prices, attached_offers, committed_offers, is_of, plain_offers
 from isthmus.catalog.rows import Row, Table
 from isthmus.specs.offer import Purchase, Shape
+from isthmus.specs.sharing import MODES
 
 DATA = Path(__file__).parent / "data"
 PURCHASES: tuple[Purchase, ...] = ("on-demand", "spot")
@@ -86,6 +90,18 @@ def read_catalog(folder: Path, *, today: date) -> Catalog:
         advice=[_advice(row) for row in table.rows("aws_spot_advisor.csv", _ADVICE, key=("region", "instance_type"))],
         bands=[_band(row) for row in table.rows("spot_bands.csv", _BAND, key=("band",))],
         mig=[_mig(row) for row in table.rows("mig_profiles.csv", _MIG, key=("gpu_model", "profile"))],
+        sharing=[
+            _property(row)
+            for row in table.rows("sharing_properties.csv", _PROPERTY, key=("mode", "property", "source"))
+        ],
+        sharing_measurements=[
+            _measurement(row)
+            for row in table.rows("sharing_measurements.csv", _MEASUREMENT, key=("mode", "what", "jobs_on_card"))
+        ],
+        limits_of_sharing=[
+            SharingLimit(name=row.text("name"), value=row.integer("value"), source=row.source, as_of=row.as_of)
+            for row in table.rows("sharing_limits.csv", "name value", key=("name",))
+        ],
         latencies=[_latency(row) for row in table.rows("latencies.csv", _LATENCY, key=("cloud", "operation"))],
     )
 
@@ -110,7 +126,12 @@ _LIMITS = (
     "network_mbps local_nvme_gb efa_interfaces"
 )
 _ADVICE = "region instance_type savings_over_ondemand_pct interruption_frequency"
-_MIG = "gpu_model profile compute_slices sms memory_mib max_instances placements"
+_MIG = (
+    "gpu_model profile profile_id nvml_index compute_slices memory_slices sms memory_mib max_instances placements "
+    "copy_engines decoders jpeg ofa"
+)
+_PROPERTY = "mode property value"
+_MEASUREMENT = "mode what jobs_on_card value unit gpu"
 _LATENCY = "cloud operation seconds fidelity"
 
 
@@ -344,11 +365,41 @@ def _mig(row: Row) -> MigProfile:
     return MigProfile(
         gpu_model=row.text("gpu_model"),
         profile=row.text("profile"),
+        profile_id=row.integer("profile_id"),
+        nvml_index=row.integer("nvml_index"),
         compute_slices=row.integer("compute_slices"),
+        memory_slices=row.integer("memory_slices"),
         sms=row.integer("sms"),
         memory_mib=row.integer("memory_mib"),
         max_instances=row.integer("max_instances"),
         placements=tuple(int(start) for start in row.words("placements")),
+        copy_engines=row.integer("copy_engines"),
+        decoders=row.integer("decoders"),
+        jpeg=row.integer("jpeg"),
+        ofa=row.integer("ofa"),
+        source=row.source,
+        as_of=row.as_of,
+    )
+
+
+def _measurement(row: Row) -> SharingMeasurement:
+    return SharingMeasurement(
+        mode=row.one_of("mode", MODES),
+        what=row.text("what"),
+        jobs_on_card=row.integer("jobs_on_card"),
+        value=row.decimal("value"),
+        unit=row.text("unit"),
+        gpu=row.text("gpu"),
+        source=row.source,
+        as_of=row.as_of,
+    )
+
+
+def _property(row: Row) -> SharingProperty:
+    return SharingProperty(
+        mode=row.one_of("mode", MODES),
+        property=row.text("property"),
+        value=row.text("value"),
         source=row.source,
         as_of=row.as_of,
     )

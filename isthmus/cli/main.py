@@ -29,6 +29,7 @@ COMMANDS = {
     "cancel": ("isthmus.cli.cancel:cancel", "Stop a run."),
     "cost": ("isthmus.cli.cost:app", "Compare prices across clouds, bill runs and stacks, set budgets."),
     "catalog": ("isthmus.cli.catalog:app", "Keep prices current, and see what differs."),
+    "sharing": ("isthmus.cli.sharing:app", "Ways to share a card: explain, check, try, compare and change them."),
     "parity": ("isthmus.cli.parity:parity", "Show that stacks carry the same objects, or the paths that differ."),
     "sim": ("isthmus.cli.sim:app", "Look into and steer a simulated account."),
     "demo": ("isthmus.cli.demo:demo", "Both simulated clouds up, training on each, parity, one cost comparison."),

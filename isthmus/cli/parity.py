@@ -87,7 +87,7 @@ def _rendered(stack: str) -> list[dict[str, Any]]:
     """What the program deploys into every cluster: operators and samples, as __main__.py composes them."""
     from isthmus.cli.project import settings
     from isthmus.specs import labels
-    from operators import device_plugin, training_operator
+    from operators import device_plugin, dra, training_operator
     from workloads import bindings, render
 
     chosen = settings(stack)
@@ -98,6 +98,7 @@ def _rendered(stack: str) -> list[dict[str, Any]]:
     ]
     if not binding.provides_device_plugin:
         objects += device_plugin.manifests(chosen.cluster.pools)
+    objects += dra.manifests(chosen.cluster.pools)
     for name in chosen.samples:
         objects += render.render(render.load(name), namespace=labels.RUNS_NAMESPACE, binding=binding)
     return objects

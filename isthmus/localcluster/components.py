@@ -5,6 +5,7 @@ says why it is there.
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +56,13 @@ def components(state: ClusterState, paths: Paths) -> tuple[Component, ...]:
         _coredns(state, paths),
         _kwok(paths),
         _storage(paths),
+        _node_agent(state, paths),
     )
 
 
 NAMES = (
     "etcd", "containerd", "kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns",
-    "kwok", "local-path-provisioner",
+    "kwok", "local-path-provisioner", "node-agent",
 )  # fmt: skip
 
 
@@ -181,3 +183,10 @@ def _storage(paths: Paths) -> Component:
         "--namespace=kube-system", "--service-account-name=isthmus-storage", "--helper-image=set-in-the-file",
     )  # fmt: skip
     return Component("local-path-provisioner", command, (OBJECTS,))
+
+
+def _node_agent(state: ClusterState, paths: Paths) -> Component:
+    """It waits in a shell until the node has cards, which costs nothing where it never has."""
+    wait = 'while [ ! -e "$0" ]; do sleep 1; done; exec "$@"'
+    program = (sys.executable, "-m", "isthmus.localcluster.agent", state.name)
+    return Component("node-agent", ("sh", "-c", wait, str(paths.driver / "cards"), *program), (OBJECTS,))

@@ -116,7 +116,7 @@ def kubelet(state: ClusterState, paths: Paths) -> str:
         # node's own, so only memory evicts.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
-        "nodeStatusUpdateFrequency": "5s",
+        "nodeStatusUpdateFrequency": "2s",  # how soon a changed number of cards is seen; only changes are written
         # A pod finds a changed Secret when the kubelet looks at it again. The training operator waits for its own
         # certificate that way: 13 s at most, where the default (1m) took up to 116 s.
         "syncFrequency": "5s",

@@ -1,12 +1,13 @@
-"""Restarting device plugins on a local node, so that they count the node's cards anew."""
+"""Restarting device plugins and MPS control daemons on a local node, so that they count the node's cards anew."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from isthmus.kube import Cluster
 
-FOLDER = "/var/lib/kubelet/device-plugins"
-"""Where the kubelet listens for device plugins; a pod that mounts it is one."""
+FOLDERS = {"/var/lib/kubelet/device-plugins", "/run/nvidia/mps"}
+"""Where the kubelet listens for device plugins, and where MPS control daemons have their pipes: a pod that mounts one of
+them counts cards when it starts."""
 
 
 def restart(cluster: "Cluster", node: str) -> None:
@@ -18,5 +19,5 @@ def restart(cluster: "Cluster", node: str) -> None:
     """
     for pod in cluster.list("v1", "Pod", fields=f"spec.nodeName={node}"):
         folders = [(volume.get("hostPath") or {}).get("path", "") for volume in pod["spec"].get("volumes") or ()]
-        if any(folder.rstrip("/") == FOLDER for folder in folders):
+        if any(folder.rstrip("/") in FOLDERS for folder in folders):
             cluster.delete("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])

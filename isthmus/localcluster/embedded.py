@@ -159,6 +159,10 @@ class EmbeddedCluster:
     def local_node(self) -> str:
         return self._state().node
 
+    def cards(self) -> GpuCards | None:
+        """The cards that the node's driver root shows."""
+        return self._state().cards
+
     def make(self, config: LocalClusterConfig) -> None:
         """Create, or go on with what is there (EmbeddedRuntime.create)."""
         with self._lock("create"):

@@ -28,7 +28,7 @@ SHARED = Path("/run/isthmus")
 MOUNT_POINTS = tuple(
     Path(path)
     for path in (
-        "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/run/containerd", "/run/netns",
+        "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/run/containerd", "/run/nvidia", "/run/cdi", "/run/netns",
     )
 )  # fmt: skip
 """Where each cluster's own folders appear in its mount namespace: constants of the kubelet, containerd and CNI. On the

@@ -86,6 +86,8 @@ def _binds(paths: Paths) -> list[tuple[Path, str]]:
         (paths.pod_logs, "/var/log/pods"),
         (paths.container_logs, "/var/log/containers"),
         (paths.run, "/run/containerd"),
+        (paths.nvidia, "/run/nvidia"),
+        (paths.cdi, "/run/cdi"),
     ]
 
 

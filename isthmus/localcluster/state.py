@@ -85,6 +85,16 @@ class Paths:
         return self.folder / "cni"
 
     @property
+    def nvidia(self) -> Path:
+        """What NVIDIA's programs keep while they run: pipes of the MPS control daemon."""
+        return self.folder / "nvidia"
+
+    @property
+    def cdi(self) -> Path:
+        """Devices that the container runtime may give to containers (Container Device Interface)."""
+        return self.folder / "cdi"
+
+    @property
     def pod_logs(self) -> Path:
         return self.folder / "pod-logs"
 
@@ -129,6 +139,8 @@ class ClusterState:
     node_labels: dict[str, str] = field(default_factory=dict)
     cards_model: str | None = None
     cards_count: int = 0
+    cards_layout: dict[str, int] = field(default_factory=dict)
+    """MIG profile to instances on each card; empty for whole cards."""
     kubernetes_version: str = ""
     created: float = 0.0
 
@@ -163,7 +175,9 @@ class ClusterState:
 
     @property
     def cards(self) -> GpuCards | None:
-        return GpuCards(model=self.cards_model, count=self.cards_count) if self.cards_model else None
+        if self.cards_model is None:
+            return None
+        return GpuCards(model=self.cards_model, count=self.cards_count, layout=self.cards_layout)
 
     @property
     def _number(self) -> int:
@@ -181,6 +195,7 @@ class ClusterState:
     def set_cards(self, cards: GpuCards | None) -> None:
         self.cards_model = cards.model if cards else None
         self.cards_count = cards.count if cards else 0
+        self.cards_layout = dict(cards.layout) if cards else {}
 
 
 def new_state(home: Path, name: str) -> ClusterState:

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from isthmus import catalog
-from isthmus.localcluster import kwok
+from isthmus.localcluster import driver, kwok, resource_slices
 from isthmus.localcluster.runtime import LocalCluster, LocalClusterConfig, LocalNode
 from isthmus.simulation import local
 from isthmus.simulation.account import Account
 from isthmus.specs import labels as names
-from isthmus.specs.cluster import GpuCards
+from isthmus.specs.cluster import GpuCards, cards_of
 from isthmus.specs.offer import Shape
-from isthmus.specs.sharing import GpuSharing
+from isthmus.specs.sharing import DeviceClaim, GpuSharing
+
+if TYPE_CHECKING:
+    from isthmus.kube import Cluster
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -66,6 +70,8 @@ class Desired:
     cards: GpuCards | None
     simulated: Mapping[str, Mapping[str, Any]]
     """Node manifests by name."""
+    claimed: Mapping[str, GpuCards] = field(default_factory=dict)
+    """Of these, the nodes whose cards pods claim, with the cards."""
 
 
 def desired(pools: Sequence[Pool]) -> Desired:
@@ -76,12 +82,21 @@ def desired(pools: Sequence[Pool]) -> Desired:
     for pool in (system, gpu):
         local_labels |= pool.node_labels(0) if pool else {}
     simulated: dict[str, Mapping[str, Any]] = {}
+    claimed: dict[str, GpuCards] = {}
     for pool in pools:
         for index in range(1 if pool in (system, gpu) else 0, pool.size):
             node = _node(pool, index)
             simulated[node["metadata"]["name"]] = node
-    cards = GpuCards(model=gpu.machine.gpu_model or "", count=gpu.machine.gpu_count) if gpu else None
-    return Desired(local_labels, cards, simulated)
+            if pool.machine.gpu_model and sharing_of(pool.labels).mode == "dra":
+                cards = GpuCards(model=pool.machine.gpu_model, count=pool.machine.gpu_count)
+                claimed[node["metadata"]["name"]] = cards
+    local_cards = None
+    if gpu:
+        sharing = sharing_of(local_labels)
+        local_cards = cards_of(gpu.machine.gpu_model or "", gpu.machine.gpu_count, sharing)
+        if local_labels.pop(names.MIG_MANAGER, ""):  # the local node has a MIG manager of its own
+            local_labels[names.MIG_STATE] = "success"
+    return Desired(local_labels, local_cards, simulated, claimed)
 
 
 def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[Pool]]) -> LocalCluster:
@@ -100,7 +115,41 @@ def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[
         backend.remove_nodes(cluster, sorted(there.keys() - wanted.simulated.keys()))
         changed = [dict(node) for name, node in wanted.simulated.items() if _differs(there.get(name), node)]
         backend.add_nodes(cluster, changed)
+        publish(backend, cluster, wanted, {node["metadata"]["name"] for node in changed})
         return cluster
+
+
+def publish(backend: local.Backend, cluster: LocalCluster, wanted: Desired, changed: set[str]) -> None:
+    """ResourceSlices of simulated nodes whose cards pods claim; Kubernetes deletes them with their node."""
+    if not wanted.claimed:
+        return
+    cuda = (driver.CUDA_VERSION // 1000, driver.CUDA_VERSION % 1000 // 10)
+    held = backend.simulated_nodes(cluster)
+    for name, cards in wanted.claimed.items():
+        if name not in changed:
+            continue
+        identities = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{name}/{index}')}" for index in range(cards.count)]
+        found = resource_slices.devices(catalog.load(), [cards], identities)
+        slices = resource_slices.resource_slices(name, found, driver_version=driver.DRIVER_VERSION, cuda=cuda)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": held[name]["metadata"].get("uid", "")}
+        for item in slices:
+            item["metadata"]["ownerReferences"] = [owner]
+        backend.apply(cluster, slices)
+
+
+def play(client: Cluster, name: str, cards: int) -> None:
+    """What the programs of a simulated node do when its labels change: the MIG manager reports, the device plugin
+    advertises. Does nothing to other nodes."""
+    node = client.get("v1", "Node", name)
+    labels = node["metadata"].get("labels") or {}
+    if labels.get(names.SIMULATED_NODE) != "true":
+        return
+    if names.MIG_CONFIG in labels:
+        client.patch("v1", "Node", name, {"metadata": {"labels": {names.MIG_STATE: "success"}}})
+    offered = {key: str(value) for key, value in sharing_of(labels).advertised(cards).items()}
+    held = (key for key in node["status"]["allocatable"] if key.startswith("nvidia.com/"))
+    amounts: dict[str, str | None] = {**dict.fromkeys(held), **offered}
+    client.patch("v1", "Node", name, {"status": {"allocatable": amounts, "capacity": amounts}}, subresource="status")
 
 
 def allocatable(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
@@ -116,10 +165,24 @@ def allocatable(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
     }
 
 
+def sharing_of(labels: Mapping[str, str]) -> GpuSharing:
+    """How a node's cards are shared, as far as the device plugin is concerned, by the labels that its operators read.
+    Under DRA it has no part in them; then only the mode is known."""
+    if labels.get(names.GPU_SHARING) == "dra":
+        return CLAIMED
+    return GpuSharing.from_config_name(labels.get(names.DEVICE_PLUGIN_CONFIG, ""))
+
+
+CLAIMED = GpuSharing(mode="dra", claims=(DeviceClaim(name="any"),))
+"""Cards that pods claim."""
+
+
 def _node(pool: Pool, index: int) -> dict[str, Any]:
     zone, labels = pool.zone_of(index), pool.node_labels(index)
     name = pool.node_name(index, zone)
-    sharing = GpuSharing.from_config_name(labels.get(names.DEVICE_PLUGIN_CONFIG, ""))
+    sharing = sharing_of(labels)
+    if names.MIG_CONFIG in labels:
+        labels[names.MIG_STATE] = "success"
     node = kwok.simulated_node(
         name,
         allocatable(pool.machine, sharing),

@@ -1,6 +1,9 @@
 """The cloud-free description of a cluster: what every cloud is asked for."""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from isthmus.specs.sharing import GpuSharing
 
@@ -16,6 +19,18 @@ class GpuCards(BaseModel):
     model: str
     """A model of the catalog (isthmus/catalog/data/gpus.csv), for example T4."""
     count: int = Field(ge=1, le=16)
+    layout: Mapping[str, int] = Field(default_factory=dict)
+    """MIG profile to the number of instances of it on each card; empty for whole cards. A node pool says it under sharing."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_layout(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        return written if self.layout else {name: value for name, value in written.items() if name != "layout"}
+
+
+def cards_of(model: str, count: int, sharing: GpuSharing) -> GpuCards:
+    """A node's cards as a way to share them leaves them: cut under MIG, whole otherwise."""
+    return GpuCards(model=model, count=count, layout=sharing.layout)
 
 
 class NodePool(BaseModel):
@@ -37,6 +52,8 @@ class NodePool(BaseModel):
     def _sizes_agree(self) -> "NodePool":
         if not self.min <= self.size <= self.max:
             raise ValueError(f"pool {self.name}: size {self.size} is not between min {self.min} and max {self.max}")
+        if self.gpu is not None and self.gpu.layout:
+            raise ValueError(f"pool {self.name}: gpu.layout belongs under sharing (mode mig, layout)")
         if self.instance_type is None and self.gpu is None:
             raise ValueError(f"pool {self.name}: give an instanceType or a gpu (model and count)")
         return self

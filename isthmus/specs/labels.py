@@ -13,6 +13,9 @@ POOL = PREFIX + "pool"
 GPU_MODEL = PREFIX + "gpu-model"
 """Node label: the catalog's GPU model, for example T4. The one label workloads select cards by, on every cloud."""
 
+GPU_SHARING = PREFIX + "gpu-sharing"
+"""Node label of cards that pods claim (value `dra`): no device plugin runs there."""
+
 EXECUTION = PREFIX + "execution"
 """Pod label: `simulated` lets a pod land on simulated nodes; absent means it runs for real."""
 
@@ -48,6 +51,18 @@ RUNS_ACCOUNT = "trainer"
 
 DEVICE_PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
 """Node label of shared cards: the name of the device plugin configuration to use (GpuSharing.config_name)."""
+
+MIG_CONFIG = "nvidia.com/mig.config"
+"""Node label: the layout that NVIDIA's MIG manager is to give the node's cards (GpuSharing.layout_name)."""
+
+MIG_MANAGER = "nvidia.com/gpu.deploy.mig-manager"
+"""Node label (value `true`): NVIDIA's MIG manager is to run there."""
+
+MIG_STATE = "nvidia.com/mig.config.state"
+"""Node label: how far it is: pending, rebooting, success or failed."""
+
+MPS_CAPABLE = "nvidia.com/mps.capable"
+"""Node label (value `true`): the MPS control daemon runs there."""
 
 LOCAL_NODE = PREFIX + "local-node"
 """Label (value `true`) of the one node of a simulated cloud's cluster that runs containers."""

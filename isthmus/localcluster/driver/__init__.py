@@ -1,11 +1,13 @@
 """The driver root: what stands for an NVIDIA driver on a local node.
 
-A folder with `libnvidia-ml.so.1` and `nvidia-smi`, built from the C files here, and `cards`, the text file both read.
+A folder with `libnvidia-ml.so.1`, `nvidia-smi` and `nvidia-cuda-mps-control`, built from the C files here, and `cards`,
+the text file that the first two read. Beside it, `modes` holds the cards' compute modes and `proc` what a container is to
+find under /proc/driver: the minor numbers of MIG capabilities.
 It exists because a laptop has no NVIDIA card, and everything above NVML (the device plugin, the kubelet, pods that ask
 for cards) is to run unchanged. It will not compute, and it invents no measurement.
 
 In a container the whole folder is mounted read-only at CONTAINER_PATH - the folder, not the file, so that a new `cards`
-file is seen - and the two programs where the NVIDIA container runtime puts the real ones (CONTAINER_FILES).
+file is seen - and the programs where the NVIDIA container runtime puts the real ones (CONTAINER_FILES).
 """
 
 import hashlib
@@ -16,23 +18,31 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from isthmus import catalog
-from isthmus.catalog.facts import Gpu
+from isthmus.catalog import mig
+from isthmus.catalog.facts import MigProfile
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady
 from isthmus.toolchain import home
 
 LIBRARY = "libnvidia-ml.so.1"
 SMI = "nvidia-smi"
+MPS = "nvidia-cuda-mps-control"
 CARDS = "cards"
+MODES = "modes"
+PROC = "proc"
 
 CONTAINER_PATH = "/run/isthmus/driver"
 """Where a container finds the folder; cards.h names it too."""
 
-CONTAINER_FILES = {LIBRARY: f"/usr/lib/x86_64-linux-gnu/{LIBRARY}", SMI: f"/usr/bin/{SMI}"}
+CONTAINER_FILES = {
+    LIBRARY: f"/usr/lib/x86_64-linux-gnu/{LIBRARY}",
+    SMI: f"/usr/bin/{SMI}",
+    MPS: f"/usr/bin/{MPS}",
+}
 """File of the folder to the path a container finds it at, as nvidia-container-runtime mounts them on Debian."""
 
 DRIVER_VERSION = "570.172.08"
@@ -43,7 +53,7 @@ XID_FALLEN_OFF_BUS = 79
 """Xid 79: the GPU has fallen off the bus (NVIDIA XID errors)."""
 
 _HERE = Path(__file__).parent
-_SOURCES = ("cards.h", "cards.c", "nvml.h", "nvml.c", "unsupported.c", "smi.c")
+_SOURCES = ("cards.h", "cards.c", "state.h", "nvml.h", "nvml.c", "mig.c", "unsupported.c", "smi.c", "mps.c")
 _FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror")
 _COMMANDS = (
     (
@@ -55,11 +65,15 @@ _COMMANDS = (
         "-o",
         LIBRARY,
         "nvml.c",
+        "mig.c",
         "unsupported.c",
         "cards.c",
     ),
-    (*_FLAGS, "-static", "-o", SMI, "smi.c", "nvml.c", "cards.c"),
+    (*_FLAGS, "-static", "-o", MPS, "mps.c"),
+    (*_FLAGS, "-static", "-o", SMI, "smi.c", "nvml.c", "mig.c", "cards.c"),
 )
+_PROGRAMS = (LIBRARY, MPS, SMI)
+"""What the commands make. SMI is last: its presence says that a folder is complete."""
 
 _ARCHITECTURES = {
     "Kepler": 2,
@@ -79,6 +93,7 @@ _BRAND_NVIDIA = 14
 """nvmlBrandType_t (nvml.h, R570): cards named "Tesla ..." and those named "NVIDIA ..."."""
 
 _NVIDIA_VENDOR = 0x10DE
+_GPU_INSTANCES, _COMPUTE_INSTANCES = 15, 8
 
 
 def build(target: Path) -> None:
@@ -93,40 +108,88 @@ def build(target: Path) -> None:
     """
     built = _compiled()
     target.mkdir(parents=True, exist_ok=True)
-    for name in (LIBRARY, SMI):
+    (target / MODES).mkdir(exist_ok=True)
+    for name in _PROGRAMS:
         _copy(built / name, target / name)
 
 
-def write_cards(target: Path, cards: GpuCards | None) -> None:
-    """Write which cards the driver root shows, all healthy.
+def write_cards(target: Path, cards: GpuCards | Sequence[GpuCards] | None) -> None:
+    """Write which cards the driver root shows, all healthy and in the default compute mode.
 
     The UUIDs follow from a seed kept in `target` and from model and position, so a cluster keeps them for life and two
-    clusters never share one.
+    clusters never share one. A MIG device's UUID follows from its card's, its profile and its place.
 
     Args:
         target: the driver root; created if missing.
-        cards: model and count; None for a node without cards.
+        cards: model and count, cut into MIG instances where they are GpuCards; several for a node with several models;
+            None for a node without cards.
 
     Raises:
-        InvalidSpec: the catalog has no such model.
+        InvalidSpec: the catalog has no such model, or the card cannot be cut so.
     """
     target.mkdir(parents=True, exist_ok=True)
     seed = _seed(target)
-    gpu = catalog.load().gpu(cards.model) if cards else None
+    groups = [] if cards is None else [cards] if isinstance(cards, GpuCards) else cards
     lines = [
         "# The cards of this node, written by isthmus; see isthmus/localcluster/driver/cards.h.",
         f"driver-version: {DRIVER_VERSION}",
         f"cuda-version: {CUDA_VERSION}",
     ]
-    for index in range(cards.count if cards and gpu else 0):
-        assert gpu is not None
-        lines += ["", *_card(gpu, index, seed)]
+    position = 0
+    for group in groups:
+        for index in range(group.count):
+            lines += ["", *_card(group, index, position, seed)]
+            position += 1
+    (target / MODES).mkdir(exist_ok=True)
+    for old in (target / MODES).iterdir():  # the folder itself stays: containers have it mounted
+        old.unlink()
+    _write_capabilities(target, position)
     _write(target / CARDS, "\n".join(lines) + "\n")
 
 
 def uuids(target: Path) -> list[str]:
     """UUIDs of the cards, in order. Empty where no cards were written."""
     return [value for key, value in _read(target) if key == "card"]
+
+
+def models(target: Path) -> list[str]:
+    """Catalog models of the cards, in order."""
+    return [catalog.load().gpu(value).model for key, value in _read(target) if key == "name"]
+
+
+def instances(target: Path) -> list[str]:
+    """UUIDs of the MIG devices, in order. Empty where no card is cut."""
+    return [value.split(" ")[0] for key, value in _read(target) if key == "instance"]
+
+
+def add_instance(target: Path, card: str, profile: str, start: int) -> str:
+    """Cut one MIG instance out of a card, beside those it has; the card goes into MIG mode. Its UUID; idempotent.
+
+    Args:
+        card: the card's UUID.
+        start: its first memory slice, one at which the profile may start.
+
+    Raises:
+        NotFound: there is no such card.
+    """
+    model = _model_of(target, card)
+    made = f"MIG-{uuid.uuid5(uuid.UUID(card.removeprefix('GPU-')), f'{profile}/{start}')}"
+    (placed,) = [item for item in mig.places(catalog.load(), model, profile) if item.start == start]
+    line = f"instance: {made} {profile} {placed.gpu_instance} {start}"
+    _change(target, card, lambda lines: [*_in_mode(lines), *([] if line in lines else [line])])
+    return made
+
+
+def remove_instance(target: Path, instance: str) -> None:
+    """Take a MIG instance away again; a card without any leaves MIG mode. Idempotent."""
+
+    def without(lines: list[str]) -> list[str]:
+        left = [line for line in lines if not line.startswith(f"instance: {instance} ")]
+        has_more = any(line.startswith("instance: ") for line in left)
+        return left if has_more else [line for line in left if line != MIG_MODE]
+
+    for card in uuids(target):
+        _change(target, card, without)
 
 
 def set_health(target: Path, card: str, xid: int | None) -> None:
@@ -159,21 +222,91 @@ def set_health(target: Path, card: str, xid: int | None) -> None:
     _write(target / CARDS, "\n".join(lines) + "\n")
 
 
-def _card(gpu: Gpu, index: int, seed: uuid.UUID) -> list[str]:
+def _card(cards: GpuCards, index: int, position: int, seed: uuid.UUID) -> list[str]:
+    """The lines of one card: the `index`-th of its model, the `position`-th of the node."""
+    facts = catalog.load()
+    gpu = facts.gpu(cards.model)
     brand = _BRAND_TESLA if gpu.nvml_name.startswith("Tesla ") else _BRAND_NVIDIA
-    return [
-        f"card: GPU-{uuid.uuid5(seed, f'{gpu.model}/{index}')}",
+    identity = uuid.uuid5(seed, f"{gpu.model}/{index}")
+    lines = [
+        f"card: GPU-{identity}",
         f"name: {gpu.nvml_name}",
         f"memory-mib: {gpu.memory_mib}",
         f"compute-capability: {gpu.compute_capability}",
         f"architecture: {_ARCHITECTURES[gpu.architecture]}",
         f"brand: {brand}",
         f"pci-device-id: {gpu.pci_device_id << 16 | _NVIDIA_VENDOR:#x}",
-        f"pci-bus: {index + 1}",
-        f"minor: {index}",
+        f"pci-bus: {position + 1}",
+        f"minor: {position}",
         f"mig-capable: {'yes' if gpu.mig else 'no'}",
         "state: ok",
+        *(_profile(profile) for profile in facts.mig_profiles(gpu.model)),
     ]
+    if not cards.layout:
+        return lines
+    lines.append(MIG_MODE)
+    for placed in mig.place(facts, gpu.model, cards.layout):
+        name = placed.profile.profile
+        made = uuid.uuid5(identity, f"{name}/{placed.start}")
+        lines.append(f"instance: MIG-{made} {name} {placed.gpu_instance} {placed.start}")
+    return lines
+
+
+def _profile(profile: MigProfile) -> str:
+    """A profile's line; the order of its numbers is that of cards.h."""
+    numbers = (
+        profile.nvml_index,
+        profile.profile_id,
+        profile.compute_slices,
+        profile.memory_slices,
+        profile.max_instances,
+        profile.sms,
+        profile.memory_mib,
+        profile.copy_engines,
+        profile.decoders,
+        profile.jpeg,
+        profile.ofa,
+    )
+    starts = ",".join(map(str, profile.placements))
+    return f"profile: {profile.profile} {' '.join(map(str, numbers))} {starts}"
+
+
+def _write_capabilities(target: Path, cards: int) -> None:
+    """The file in which programs look up the device nodes of MIG instances. As the NVIDIA driver numbers them: 15 GPU
+    instances a card, each with itself and 8 compute instances (NVIDIA MIG User Guide, device nodes and capabilities)."""
+    lines, minor = ["config 1", "monitor 2"], 3
+    for card in range(cards):
+        for instance in range(_GPU_INSTANCES):
+            for name in ("access", *(f"ci{number}/access" for number in range(_COMPUTE_INSTANCES))):
+                lines.append(f"gpu{card}/gi{instance}/{name} {minor}")
+                minor += 1
+    folder = target / PROC / "nvidia-caps"
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "mig-minors", "\n".join(lines) + "\n")
+
+
+MIG_MODE = "mig: enabled"
+
+
+def _in_mode(lines: list[str]) -> list[str]:
+    return lines if MIG_MODE in lines else [*lines, MIG_MODE]
+
+
+def _model_of(target: Path, card: str) -> str:
+    for known, model in zip(uuids(target), models(target), strict=True):
+        if known == card:
+            return model
+    raise NotFound(f"there is no card {card}", subject=f"card {card}")
+
+
+def _change(target: Path, card: str, change: Callable[[list[str]], list[str]]) -> None:
+    """Rewrite the lines of one card."""
+    parts = (target / CARDS).read_text(encoding="utf-8").rstrip("\n").split("\n\n")
+    for number, part in enumerate(parts):
+        lines = part.split("\n")
+        if lines[0] == f"card: {card}":
+            parts[number] = "\n".join(change(lines))
+    _write(target / CARDS, "\n\n".join(parts) + "\n")
 
 
 def _read(target: Path) -> Iterator[tuple[str, str]]:
@@ -224,7 +357,7 @@ def _compile_into(folder: Path) -> None:
                     remedy="apt-get install gcc libc6-dev",
                 )
         folder.mkdir(exist_ok=True)
-        for name in (LIBRARY, SMI):  # SMI last: its presence says that the folder is complete
+        for name in _PROGRAMS:
             os.replace(Path(work) / name, folder / name)
 
 

@@ -11,9 +11,7 @@
  * The list is read when NVML is initialised and handles stay valid until it is shut down for the last time. Only the
  * state of a card is read anew while somebody waits for events.
  */
-#include "nvml.h"
-
-#include "cards.h"
+#include "state.h"
 
 #include <dlfcn.h>
 #include <libgen.h>
@@ -34,6 +32,8 @@ struct event_set {
 };
 
 static struct card_list list;
+static struct device whole[CARDS_MAX];
+static struct device parts[CARDS_MAX][INSTANCES_MAX];
 static unsigned users; /* calls of nvmlInit that no nvmlShutdown has answered */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,22 +63,48 @@ static nvmlReturn_t load(struct card_list *into)
     }
 }
 
-/* The checks every call on a device begins with. */
-static nvmlReturn_t check(nvmlDevice_t device, const void *answer)
+/* The handles of the cards in `list` and of their instances. */
+static void make_handles(void)
+{
+    for (unsigned index = 0; index < CARDS_MAX; index++) {
+        struct card *card = &list.cards[index];
+        whole[index] = (struct device){card, NULL};
+        for (unsigned at = 0; at < INSTANCES_MAX; at++)
+            parts[index][at] = (struct device){card, &card->instances[at]};
+    }
+}
+
+struct device *nvml_whole(const struct card *card)
+{
+    return &whole[card - list.cards];
+}
+
+struct device *nvml_instance(const struct card *card, unsigned index)
+{
+    return index < card->instance_count ? &parts[card - list.cards][index] : NULL;
+}
+
+const struct mig_profile *nvml_profile(const struct device *device)
+{
+    return &device->card->profiles[device->instance->profile];
+}
+
+static int is_handle(const struct device *device)
+{
+    if (device >= whole && device < whole + list.count)
+        return 1;
+    for (unsigned index = 0; index < list.count; index++)
+        if (device >= parts[index] && device < parts[index] + list.cards[index].instance_count)
+            return 1;
+    return 0;
+}
+
+nvmlReturn_t nvml_check(const struct device *device, const void *answer)
 {
     if (users == 0)
         return NVML_ERROR_UNINITIALIZED;
-    if (answer == NULL || device < list.cards || device >= list.cards + list.count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    return NVML_SUCCESS;
+    return answer != NULL && is_handle(device) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
-
-#define CHECK(device, answer)                          \
-    do {                                               \
-        nvmlReturn_t checked = check(device, answer);  \
-        if (checked != NVML_SUCCESS)                   \
-            return checked;                            \
-    } while (0)
 
 static nvmlReturn_t copy_text(const char *text, char *into, unsigned length)
 {
@@ -96,8 +122,8 @@ NVML_API nvmlReturn_t nvmlInit_v2(void)
 {
     pthread_mutex_lock(&lock);
     nvmlReturn_t result = users > 0 ? NVML_SUCCESS : load(&list);
-    if (result == NVML_SUCCESS)
-        users++;
+    if (result == NVML_SUCCESS && users++ == 0)
+        make_handles();
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -207,7 +233,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t
         return NVML_ERROR_UNINITIALIZED;
     if (device == NULL || index >= list.count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *device = &list.cards[index];
+    *device = &whole[index];
     return NVML_SUCCESS;
 }
 
@@ -222,11 +248,17 @@ NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *
         return NVML_ERROR_UNINITIALIZED;
     if (uuid == NULL || device == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned index = 0; index < list.count; index++)
+    for (unsigned index = 0; index < list.count; index++) {
         if (strcmp(list.cards[index].uuid, uuid) == 0) {
-            *device = &list.cards[index];
+            *device = &whole[index];
             return NVML_SUCCESS;
         }
+        for (unsigned at = 0; at < list.cards[index].instance_count; at++)
+            if (strcmp(list.cards[index].instances[at].uuid, uuid) == 0) {
+                *device = &parts[index][at];
+                return NVML_SUCCESS;
+            }
+    }
     return NVML_ERROR_NOT_FOUND;
 }
 
@@ -240,7 +272,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlD
         return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned index = 0; index < list.count; index++)
         if (domain == 0 && slot == 0 && list.cards[index].pci_bus == bus) {
-            *device = &list.cards[index];
+            *device = &whole[index];
             return NVML_SUCCESS;
         }
     return NVML_ERROR_NOT_FOUND;
@@ -251,40 +283,44 @@ NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlD
 NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
 {
     CHECK(device, uuid);
-    return copy_text(device->uuid, uuid, length);
+    return copy_text(device->instance != NULL ? device->instance->uuid : device->card->uuid, uuid, length);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
+    char text[128]; /* a MIG device is named after its card and its profile */
     CHECK(device, name);
-    return copy_text(device->name, name, length);
+    if (device->instance == NULL)
+        return copy_text(device->card->name, name, length);
+    snprintf(text, sizeof text, "%s MIG %s", device->card->name, nvml_profile(device)->name);
+    return copy_text(text, name, length);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 {
     CHECK(device, index);
-    *index = (unsigned)(device - list.cards);
+    *index = (unsigned)(device->instance != NULL ? device->instance - device->card->instances : device - whole);
     return NVML_SUCCESS;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 {
-    CHECK(device, minor);
-    *minor = device->minor;
+    CHECK_CARD(device, minor);
+    *minor = device->card->minor;
     return NVML_SUCCESS;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, int *brand)
 {
     CHECK(device, brand);
-    *brand = device->brand;
+    *brand = device->card->brand;
     return NVML_SUCCESS;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture)
 {
     CHECK(device, architecture);
-    *architecture = device->architecture;
+    *architecture = device->card->architecture;
     return NVML_SUCCESS;
 }
 
@@ -293,16 +329,21 @@ NVML_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, in
     CHECK(device, major);
     if (minor == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *major = device->compute_major;
-    *minor = device->compute_minor;
+    *major = device->card->compute_major;
+    *minor = device->card->compute_minor;
     return NVML_SUCCESS;
+}
+
+static unsigned long long memory_bytes(const struct device *device)
+{
+    return (device->instance != NULL ? nvml_profile(device)->memory_mib : device->card->memory_mib) << 20;
 }
 
 /* All of the memory is free: nothing computes here. */
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     CHECK(device, memory);
-    memory->total = memory->free = device->memory_mib << 20;
+    memory->total = memory->free = memory_bytes(device);
     memory->used = 0;
     return NVML_SUCCESS;
 }
@@ -312,7 +353,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory
     CHECK(device, memory);
     if (memory->version != NVML_MEMORY_V2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    memory->total = memory->free = device->memory_mib << 20;
+    memory->total = memory->free = memory_bytes(device);
     memory->used = memory->reserved = 0;
     return NVML_SUCCESS;
 }
@@ -322,18 +363,29 @@ NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t
 {
     CHECK(device, pci);
     memset(pci, 0, sizeof *pci);
-    pci->bus = device->pci_bus;
-    pci->pciDeviceId = device->pci_device_id;
+    pci->bus = device->card->pci_bus;
+    pci->pciDeviceId = device->card->pci_device_id;
     snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus & 0xff);
     snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus & 0xff);
     return NVML_SUCCESS;
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *mode)
+NVML_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode)
 {
-    CHECK(device, mode);
-    *mode = 0; /* NVML_COMPUTEMODE_DEFAULT: any number of processes may use the card */
+    char path[PATH_MAX];
+    CHECK_CARD(device, mode);
+    *mode = cards_mode(own_folder(path), device->card->uuid);
     return NVML_SUCCESS;
+}
+
+/* Kept beside the cards, where only containers that see all cards may write; it changes nothing else here. */
+NVML_API nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode)
+{
+    char path[PATH_MAX];
+    CHECK_CARD(device, device);
+    if (mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return cards_set_mode(own_folder(path), device->card->uuid, mode) ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, int *mode)
@@ -341,40 +393,6 @@ NVML_API nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, int *
     CHECK(device, mode);
     *mode = 0; /* NVML_GPU_VIRTUALIZATION_MODE_NONE */
     return NVML_SUCCESS;
-}
-
-/* ---- MIG: a capable card has it switched off, any other does not know it ---- */
-
-NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
-{
-    CHECK(device, current);
-    if (pending == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (!device->mig_capable)
-        return NVML_ERROR_NOT_SUPPORTED;
-    *current = *pending = 0; /* NVML_DEVICE_MIG_DISABLE */
-    return NVML_SUCCESS;
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
-{
-    CHECK(device, count);
-    *count = 0;
-    return NVML_SUCCESS;
-}
-
-NVML_API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig)
-{
-    CHECK(device, is_mig);
-    *is_mig = 0;
-    return NVML_SUCCESS;
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig)
-{
-    (void)index;
-    CHECK(device, mig);
-    return device->mig_capable ? NVML_ERROR_NOT_FOUND : NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* ---- what this library does not know ---- */
@@ -389,11 +407,6 @@ NVML_API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, u
 NOT_SUPPORTED(nvmlDeviceGetNumaNodeId, unsigned)
 NOT_SUPPORTED(nvmlDeviceGetGpuFabricInfo, void)
 NOT_SUPPORTED(nvmlDeviceGetGpuFabricInfoV, void)
-NOT_SUPPORTED(nvmlDeviceGetAttributes, void)
-NOT_SUPPORTED(nvmlDeviceGetAttributes_v2, void)
-NOT_SUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice_t)
-NOT_SUPPORTED(nvmlDeviceGetGpuInstanceId, unsigned)
-NOT_SUPPORTED(nvmlDeviceGetComputeInstanceId, unsigned)
 NOT_SUPPORTED(nvmlDeviceGetUtilizationRates, void)
 NOT_SUPPORTED(nvmlDeviceGetPowerUsage, unsigned)
 
@@ -431,10 +444,10 @@ NVML_API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 
 NVML_API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set)
 {
-    CHECK(device, set);
+    CHECK_CARD(device, set);
     if ((types & ~nvmlEventTypeXidCriticalError) != 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    set->types[device - list.cards] |= types;
+    set->types[device - whole] |= types;
     return NVML_SUCCESS;
 }
 
@@ -467,7 +480,7 @@ static int next_event(nvmlEventSet_t set, nvmlEventData_t *data)
         int is_new = xid != 0 && !set->reported[index];
         set->reported[index] = xid != 0;
         if (is_new && (set->types[index] & nvmlEventTypeXidCriticalError) != 0) {
-            *data = (nvmlEventData_t){&list.cards[index], nvmlEventTypeXidCriticalError, xid, NO_INSTANCE, NO_INSTANCE};
+            *data = (nvmlEventData_t){&whole[index], nvmlEventTypeXidCriticalError, xid, NO_INSTANCE, NO_INSTANCE};
             return 1;
         }
     }

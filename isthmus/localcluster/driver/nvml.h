@@ -24,7 +24,9 @@ typedef enum {
     NVML_ERROR_UNKNOWN = 999,
 } nvmlReturn_t;
 
-typedef struct card *nvmlDevice_t;
+typedef struct device *nvmlDevice_t;
+typedef struct device *nvmlGpuInstance_t;
+typedef struct device *nvmlComputeInstance_t;
 typedef struct event_set *nvmlEventSet_t;
 
 typedef struct {
@@ -61,6 +63,68 @@ typedef struct {
     unsigned computeInstanceId;
 } nvmlEventData_t;
 
+typedef struct {
+    unsigned multiprocessorCount;
+    unsigned sharedCopyEngineCount;
+    unsigned sharedDecoderCount;
+    unsigned sharedEncoderCount;
+    unsigned sharedJpegCount;
+    unsigned sharedOfaCount;
+    unsigned gpuInstanceSliceCount;
+    unsigned computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+typedef struct {
+    unsigned start; /* memory slices for a GPU instance, compute slices for a compute instance */
+    unsigned size;
+} nvmlPlacement_t;
+
+typedef struct {
+    unsigned id;
+    unsigned isP2pSupported;
+    unsigned sliceCount;
+    unsigned instanceCount;
+    unsigned multiprocessorCount;
+    unsigned copyEngineCount;
+    unsigned decoderCount;
+    unsigned encoderCount;
+    unsigned jpegCount;
+    unsigned ofaCount;
+    unsigned long long memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned id;
+    unsigned profileId;
+    nvmlPlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+    unsigned id;
+    unsigned sliceCount;
+    unsigned instanceCount;
+    unsigned multiprocessorCount;
+    unsigned sharedCopyEngineCount;
+    unsigned sharedDecoderCount;
+    unsigned sharedEncoderCount;
+    unsigned sharedJpegCount;
+    unsigned sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    unsigned id;
+    unsigned profileId;
+    nvmlPlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+
+#define NVML_COMPUTEMODE_DEFAULT 0
+#define NVML_COMPUTEMODE_PROHIBITED 2
+#define NVML_COMPUTEMODE_EXCLUSIVE_PROCESS 3
+
 #define nvmlEventTypeXidCriticalError 0x8ull
 
 #define NVML_TOPOLOGY_INTERNAL 0
@@ -81,6 +145,11 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t 
 NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci);
 NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor);
 NVML_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
+NVML_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode);
+NVML_API nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode);
+NVML_API nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count);
+NVML_API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig);
 NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending);
 
 #endif

@@ -2,8 +2,9 @@
  * nvidia-smi for a machine without NVIDIA cards: what scripts ask most, answered from the NVML stand-in.
  *
  *     nvidia-smi                                    a table
- *     nvidia-smi -L                                 one line for each card
+ *     nvidia-smi -L                                 one line for each card and MIG device
  *     nvidia-smi -q                                 the attributes we know
+ *     nvidia-smi [-i UUID|INDEX] -c MODE            set the compute mode: DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS
  *     nvidia-smi --query-gpu=F,... --format=csv[,noheader][,nounits]
  *
  * The fields are those of FIELDS below. Every answer says that it is a stand-in: on standard output where people read
@@ -163,6 +164,22 @@ static void answer_query(char *names, const char *format)
     fprintf(stderr, "%s\n", NOTICE);
 }
 
+/* A line for each MIG device; its name is the card's and the profile's. */
+static void list_instances(unsigned index, size_t card_name)
+{
+    unsigned count;
+    must("cannot count the MIG devices", nvmlDeviceGetMaxMigDeviceCount(device_at(index), &count));
+    for (unsigned at = 0; at < count; at++) {
+        char name[128], uuid[96];
+        nvmlDevice_t mig;
+        if (nvmlDeviceGetMigDeviceHandleByIndex(device_at(index), at, &mig) != NVML_SUCCESS)
+            continue;
+        must("cannot read a name", nvmlDeviceGetName(mig, name, sizeof name));
+        must("cannot read a UUID", nvmlDeviceGetUUID(mig, uuid, sizeof uuid));
+        printf("  %-15s Device %2u: (UUID: %s)\n", name + card_name + 1, at, uuid);
+    }
+}
+
 static void answer_list(void)
 {
     for (unsigned index = 0; index < device_count(); index++) {
@@ -170,6 +187,7 @@ static void answer_list(void)
         say_name(index, name, sizeof name, 0);
         say_uuid(index, uuid, sizeof uuid, 0);
         printf("GPU %u: %s (UUID: %s)\n", index, name, uuid);
+        list_instances(index, strlen(name));
     }
     fprintf(stderr, "%s\n", NOTICE);
 }
@@ -193,7 +211,7 @@ static void answer_attributes(void)
         must("cannot read the minor number", nvmlDeviceGetMinorNumber(device_at(index), &minor));
         printf("GPU %s\n    %-37s : %s\n    %-37s : %s\n", bus, "Product Name", name, "GPU UUID", uuid);
         printf("    %-37s : %u\n    MIG Mode\n", "Minor Number", minor);
-        printf("        %-33s : %s\n", "Current", mig == NVML_SUCCESS ? "Disabled" : "N/A");
+        printf("        %-33s : %s\n", "Current", mig != NVML_SUCCESS ? "N/A" : current ? "Enabled" : "Disabled");
         printf("    FB Memory Usage\n");
         printf("        %-33s : %llu MiB\n", "Total", memory_of(index).total / MIB);
         printf("        %-33s : %llu MiB\n\n", "Used", memory_of(index).used / MIB);
@@ -215,16 +233,42 @@ static void answer_table(void)
     }
 }
 
+static const char *const MODES[] = {"DEFAULT", NULL, "PROHIBITED", "EXCLUSIVE_PROCESS"};
+
+static int set_mode(const char *chosen, const char *mode)
+{
+    unsigned wanted = 0, done = 0;
+    while (wanted < 4 && (MODES[wanted] == NULL || strcmp(MODES[wanted], mode) != 0))
+        wanted++;
+    for (unsigned index = 0; wanted < 4 && index < device_count(); index++) {
+        char number[16], uuid[96], bus[96];
+        snprintf(number, sizeof number, "%u", index);
+        say_uuid(index, uuid, sizeof uuid, 0);
+        if (chosen != NULL && strcmp(chosen, number) != 0 && strcmp(chosen, uuid) != 0)
+            continue;
+        must("cannot set the compute mode", nvmlDeviceSetComputeMode(device_at(index), wanted));
+        say_bus(index, bus, sizeof bus, 0);
+        printf("Set compute mode to %s for GPU %s.\n", mode, bus);
+        done++;
+    }
+    fprintf(stderr, "%s\n", NOTICE);
+    if (done > 0)
+        printf("All done.\n");
+    else
+        fprintf(stderr, "%s\n", wanted < 4 ? "No devices were found" : "Unknown compute mode");
+    return done > 0 ? 0 : 6; /* 6: a query for a device was not successful */
+}
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: nvidia-smi [-L | -q | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]]\n%s\n", NOTICE);
+    fprintf(stderr, "usage: nvidia-smi [-L | -q | [-i GPU] -c MODE | --query-gpu=FIELD,... --format=csv[,noheader][,nounits]]\n%s\n", NOTICE);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     char *query = NULL;
-    const char *format = NULL;
+    const char *format = NULL, *chosen = NULL, *mode = NULL;
     int list = 0, attributes = 0;
     for (int at = 1; at < argc; at++) {
         if (strcmp(argv[at], "-L") == 0 || strcmp(argv[at], "--list-gpus") == 0)
@@ -235,12 +279,18 @@ int main(int argc, char **argv)
             query = argv[at] + 12;
         else if (strncmp(argv[at], "--format=csv", 12) == 0)
             format = argv[at] + 9;
+        else if (strcmp(argv[at], "-i") == 0 && at + 1 < argc)
+            chosen = argv[++at];
+        else if (strcmp(argv[at], "-c") == 0 && at + 1 < argc)
+            mode = argv[++at];
         else
             return usage();
     }
-    if ((query == NULL) != (format == NULL) || list + attributes + (query != NULL) > 1)
+    if ((chosen != NULL && mode == NULL) || (query == NULL) != (format == NULL) || list + attributes + (query != NULL) + (mode != NULL) > 1)
         return usage();
     must("cannot talk to the driver", nvmlInit_v2());
+    if (mode != NULL)
+        return set_mode(chosen, mode);
     if (query != NULL)
         answer_query(query, format);
     else if (list)

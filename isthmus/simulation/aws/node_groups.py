@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from isthmus import catalog
+from isthmus.localcluster import driver
 from isthmus.simulation import faults, local, nodes
 from isthmus.simulation.account import DELETING, READY, Account, Row, key_of
 from isthmus.simulation.aws import iam, network, security_groups
@@ -43,6 +46,7 @@ from isthmus.simulation.resource import (
     Usage,
 )
 from isthmus.simulation.values import Properties
+from isthmus.specs.cluster import cards_of
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Shape
 
@@ -76,11 +80,22 @@ def _pool(account: Account, row: Row) -> nodes.Pool:
         region=row.region,
         zones=zones or zones_of(row.region)[:1],
         size=int(inputs["scalingConfig"]["desiredSize"]),
-        labels={**own, **inputs.get("labels", {})},
+        labels={**own, **discovered(machine, inputs.get("labels", {})), **inputs.get("labels", {})},
         taints=tuple(_taint(item) for item in inputs.get("taints", ())),
         node_name=lambda index, zone: _node_name(account.name, row, index),
         provider_id=lambda node, zone: f"aws:///{zone}/{node.partition('.')[0]}",
     )
+
+
+def discovered(machine: Shape, labels: Mapping[str, str]) -> dict[str, str]:
+    """What GPU feature discovery adds to a node, where it runs: on cards under MPS or MIG (operators/device_plugin.py)."""
+    sharing = nodes.sharing_of(labels)
+    if not machine.gpu_model or sharing.mode not in ("mps", "mig"):
+        return {}
+    cards = cards_of(machine.gpu_model, machine.gpu_count, sharing)
+    cuda = (driver.CUDA_VERSION // 1000, driver.CUDA_VERSION % 1000 // 10)
+    found = catalog.feature_labels(catalog.load(), cards, sharing, driver=driver.DRIVER_VERSION, cuda=cuda)
+    return {**found, "nvidia.com/gpu.machine": machine.instance_type, "nvidia.com/gpu.mode": "compute"}
 
 
 def _node_name(account: str, row: Row, index: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus import catalog
+from isthmus.catalog import mig
 from isthmus.simulation.gcp.base import CLOUD_NAME
 from isthmus.simulation.resource import CloudError
 from isthmus.simulation.values import Properties
@@ -129,17 +130,42 @@ def _card_labels(accelerator: Mapping[str, Any]) -> dict[str, str]:
         "cloud.google.com/gke-gpu": "true",
         "cloud.google.com/gke-gpu-driver-version": {"INSTALLATION_DISABLED": "disabled"}.get(driver, driver.lower()),
     }
-    sharing = accelerator.get("gpuSharingConfig")
-    if not sharing:
-        return found
-    clients = int(sharing["maxSharedClientsPerGpu"])
-    return {
-        **found,
-        "cloud.google.com/gke-gpu-sharing-strategy": str(sharing["gpuSharingStrategy"]).lower().replace("_", "-"),
-        "cloud.google.com/gke-max-shared-clients-per-gpu": str(clients),
-        # Not GKE's: how our stand-in for its device plugin knows which configuration the node uses.
-        DEVICE_PLUGIN_CONFIG: GpuSharing(mode="time-slicing", replicas=clients).config_name,
-    }
+    if accelerator.get("gpuPartitionSize"):
+        found["cloud.google.com/gke-gpu-partition-size"] = str(accelerator["gpuPartitionSize"])
+    if shared := accelerator.get("gpuSharingConfig"):
+        found["cloud.google.com/gke-gpu-sharing-strategy"] = str(shared["gpuSharingStrategy"]).lower().replace("_", "-")
+        found["cloud.google.com/gke-max-shared-clients-per-gpu"] = str(shared["maxSharedClientsPerGpu"])
+    # Not GKE's: how our stand-in for its device plugin knows which configuration the node uses.
+    name = sharing(accelerator).config_name
+    return {**found, **({DEVICE_PLUGIN_CONFIG: name} if name else {})}
+
+
+def sharing(accelerator: Mapping[str, Any]) -> GpuSharing:
+    """How GKE shares the cards of a pool: whole or cut into equal instances that fill them, each for several clients.
+
+    Raises:
+        CloudError: the partition size, the number of clients or their combination is not possible.
+    """
+    shared = accelerator.get("gpuSharingConfig") or {}
+    clients, partition = int(shared.get("maxSharedClientsPerGpu", 1)), accelerator.get("gpuPartitionSize")
+    known = catalog.load()
+    least, most = known.sharing_limit("gke_clients_least").value, known.sharing_limit("gke_clients_most").value
+    if shared and not least <= clients <= most:
+        raise CloudError("badRequest", f"max_shared_clients_per_gpu must be between {least} and {most}, not {clients}.")
+    if partition is None:
+        if not shared:
+            return GpuSharing()
+        if shared["gpuSharingStrategy"] == "MPS":
+            return GpuSharing(mode="mps", clients=clients)
+        return GpuSharing(mode="time-slicing", replicas=clients)
+    if shared.get("gpuSharingStrategy") == "MPS":
+        raise CloudError("badRequest", "NVIDIA MPS is not supported with multi-instance GPU partitions.")
+    try:
+        count = mig.full(known, _model(str(accelerator["type"])), str(partition))
+    except InvalidSpec as error:
+        text = f"GPU partition size {partition} is not supported for {accelerator['type']}."
+        raise CloudError("badRequest", text, remedy=error.message) from error
+    return GpuSharing(mode="mig", strategy="single", layout={str(partition): count}, replicas=clients)
 
 
 def _model(accelerator: str) -> str:

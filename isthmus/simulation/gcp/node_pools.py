@@ -18,7 +18,6 @@ from isthmus.simulation.gcp.container_properties import POOL_PROPERTIES
 from isthmus.simulation.gcp.iam import ACCOUNT
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Placement, Ref, ResourceType, Usage
 from isthmus.simulation.values import Properties
-from isthmus.specs.labels import DEVICE_PLUGIN_CONFIG
 from isthmus.specs.sharing import GpuSharing
 
 
@@ -55,7 +54,10 @@ def _validate_pool(call: Call) -> None:
     scaling = inputs.get("autoscaling") or {}
     if scaling and inputs.get("nodeCount") is not None:
         raise CloudError("badRequest", "node_count and autoscaling cannot both be set.")
-    if machines.cards(inputs) is not None and machines.machine(inputs).family == "e2":
+    accelerator = machines.cards(inputs)
+    if accelerator is not None:
+        machines.sharing(accelerator)
+    if accelerator is not None and machines.machine(inputs).family == "e2":
         raise CloudError("badRequest", "Accelerators cannot be attached to e2 machine types.")
 
 
@@ -132,8 +134,11 @@ def _reconcile(call: Call) -> None:
     there = pools.of_cluster(call.account, *_names(cluster))
     with_cards = [pool for pool in there if pool.machine.gpu_count and pool.size]
     if with_cards:
-        sharing = GpuSharing.from_config_name(with_cards[0].labels.get(DEVICE_PLUGIN_CONFIG, ""))
-        local.backend().apply(made, system.device_plugin(sharing))
+        sharing = nodes.sharing_of(with_cards[0].labels)
+        if sharing.mode == "dra":
+            local.backend().delete(made, system.device_plugin(GpuSharing()))
+        else:
+            local.backend().apply(made, system.device_plugin(sharing))
 
 
 def _names(cluster: Row) -> tuple[str, str, str]:

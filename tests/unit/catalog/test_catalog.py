@@ -51,7 +51,7 @@ def test_zones_say_what_can_be_had_there(catalog: Catalog) -> None:
             "use us-west1",
         ),
         (lambda c: c.gpu("A10"), "there is no GPU model 'A10'; nearest: A10G, A100", "use A10G"),
-        (lambda c: c.gpu("Z9000"), "known: A100, A100-80GB, A10G, H100", "use one of: A100"),
+        (lambda c: c.gpu("Z9000"), "known: A100, A100-80GB, A10G, A30, H100", "use one of: A100"),
         (lambda c: c.shape("aws", "g4dn.12xlrge"), "nearest: g4dn.12xlarge", "use g4dn.12xlarge"),
         (lambda c: c.quota("aws", "L-DB2E81BB"), "nearest: L-DB2E81BA", "use L-DB2E81BA"),
         (lambda c: c.latency("gcp", "gke-cluster-creat"), "nearest: gke-cluster-create", "use gke-cluster-create"),
@@ -125,7 +125,7 @@ def test_a_machine_named_is_taken_if_it_is_sold_there(catalog: Catalog) -> None:
 def test_gpu_by_alias_and_nvml_name(catalog: Catalog) -> None:
     assert catalog.gpu("tesla t4") is catalog.gpu("T4")
     assert catalog.gpu("H100-80GB").nvml_name == "NVIDIA H100 80GB HBM3"
-    assert [p.profile for p in catalog.mig_profiles("A100")][:2] == ["1g.5gb", "1g.10gb"]
+    assert [p.profile for p in catalog.mig_profiles("A100")][:3] == ["1g.5gb", "1g.5gb+me", "1g.10gb"]
     assert catalog.mig_profiles("T4") == ()
 
 

@@ -156,22 +156,6 @@ def test_init_is_counted_and_calls_outside_it_fail(nvml: ctypes.CDLL) -> None:
     assert nvml.nvmlInit_v2() == SUCCESS  # the fixture shuts down
 
 
-def mig_mode(root: Path) -> int:
-    library = ctypes.CDLL(str(root / driver.LIBRARY))
-    assert library.nvmlInit_v2() == SUCCESS
-    current, pending = ctypes.c_uint(9), ctypes.c_uint(9)
-    result: int = library.nvmlDeviceGetMigMode(handle(library, 0), ctypes.byref(current), ctypes.byref(pending))
-    library.nvmlShutdown()
-    assert result != SUCCESS or (current.value, pending.value) == (0, 0)
-    return result
-
-
-@pytest.mark.parametrize(("model", "expected"), [("T4", NOT_SUPPORTED), ("A100", SUCCESS)])
-def test_mig_is_off_or_unknown_to_the_card(root: Path, model: str, expected: int) -> None:
-    driver.write_cards(root, GpuCards(model=model, count=1))
-    assert mig_mode(root) == expected
-
-
 def watch(library: ctypes.CDLL) -> ctypes.c_void_p:
     events = ctypes.c_void_p()
     assert library.nvmlEventSetCreate(ctypes.byref(events)) == SUCCESS

@@ -53,7 +53,13 @@ def members(path: Path) -> dict[str, bytes]:
 
 def test_every_recipe_is_readable_and_has_what_it_copies() -> None:
     found = required()
-    assert {recipe.name for recipe in found} == {"busybox", "device-plugin", "torch", "training-operator"}
+    assert {recipe.name for recipe in found} == {
+        "busybox",
+        "device-plugin",
+        "node-feature-discovery",
+        "torch",
+        "training-operator",
+    }
     for recipe in found:
         for source in recipe.copy_files:
             assert (recipe.folder / source).is_file(), source

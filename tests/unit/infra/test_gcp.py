@@ -103,11 +103,36 @@ def test_a_gpu_pool_upgrades_without_spare_cards(made: Recording) -> None:
     assert pool(made, "gpu-t4").inputs["upgradeSettings"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
-def test_time_slicing_is_gkes_own() -> None:
-    shared = NodePool(name="g", gpu={"model": "T4", "count": 1}, sharing=GpuSharing(mode="time-slicing", replicas=4))
+@pytest.mark.parametrize(
+    ("model", "sharing", "fields"),
+    [
+        ("T4", {}, {}),
+        (
+            "T4",
+            {"mode": "time-slicing", "replicas": 4},
+            {"gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": 4}},
+        ),
+        (
+            "T4",
+            {"mode": "mps", "clients": 8},
+            {"gpuSharingConfig": {"gpuSharingStrategy": "MPS", "maxSharedClientsPerGpu": 8}},
+        ),
+        ("A100", {"mode": "mig", "strategy": "single", "layout": {"1g.5gb": 7}}, {"gpuPartitionSize": "1g.5gb"}),
+        (
+            "A100",
+            {"mode": "mig", "strategy": "single", "layout": {"1g.5gb": 7}, "replicas": 3},
+            {
+                "gpuPartitionSize": "1g.5gb",
+                "gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": 3},
+            },
+        ),
+    ],
+)
+def test_sharing_is_gkes_own(model: str, sharing: dict[str, Any], fields: dict[str, Any]) -> None:
+    shared = NodePool(name="g", gpu={"model": model, "count": 1}, sharing=GpuSharing.model_validate(sharing))
     made = record(infrastructure(settings("gcp", gpu_pools=(shared,))))
     (cards,) = pool(made, "g").inputs["nodeConfig"]["guestAccelerators"]
-    assert cards["gpuSharingConfig"] == {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": 4}
+    assert {name: cards.get(name) for name in ("gpuSharingConfig", "gpuPartitionSize") if cards.get(name)} == fields
 
 
 def test_nodes_are_gone_before_their_account_and_their_way_out(made: Recording) -> None:

@@ -63,8 +63,27 @@ def test_container_that_asks_gets_the_driver(node: Node, value: str) -> None:
         "/run/isthmus/driver",
         "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
         "/usr/bin/nvidia-smi",
+        "/usr/bin/nvidia-cuda-mps-control",
+        *(["/run/isthmus/driver/modes"] if value == "all" else []),
     ]
-    assert all("ro" in mount["options"] for mount in done["mounts"][1:])
+    assert all("ro" in mount["options"] for mount in done["mounts"][1:5])
+    (hook,) = done["hooks"]["createContainer"]
+    assert hook["args"][1:] == ["--bind", f"{node.paths.driver}/proc", f"{node.bundle}/rootfs/proc/driver"]
+
+
+def test_devices_of_all_claims_together_are_what_a_container_sees(node: Node) -> None:
+    node.driver()
+    done = node.run(config(ISTHMUS_CLAIMED_A="GPU-1,GPU-2", PATH="/bin", ISTHMUS_CLAIMED_B="MIG-3"))
+    assert done["process"]["env"][-1] == "NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2,MIG-3"
+    assert "/usr/bin/nvidia-smi" in targets(done)
+
+
+def test_only_who_sees_all_cards_may_set_their_modes(node: Node) -> None:
+    node.driver()
+    mounts = node.run(config(NVIDIA_VISIBLE_DEVICES="all"))["mounts"]
+    assert [mount["destination"] for mount in mounts if "rw" in mount.get("options", [])] == [
+        "/run/isthmus/driver/modes"
+    ]
 
 
 @pytest.mark.parametrize("value", ["", "void", "none"])
@@ -107,4 +126,4 @@ def test_exec_is_lessened_too(node: Node) -> None:
 def test_driver_and_lessening_together(node: Node) -> None:
     node.driver()
     done = node.run(config(NVIDIA_VISIBLE_DEVICES="all"), drop=True)
-    assert len(done["mounts"]) == 4 and done["process"]["oomScoreAdj"] == 0
+    assert len(done["mounts"]) == 6 and done["process"]["oomScoreAdj"] == 0

@@ -148,7 +148,7 @@ def test_advertised(sharing: GpuSharing, expected: dict[str, int]) -> None:
     assert device_plugin.advertised(None, sharing) == {}
 
 
-@given(replicas=st.integers(1, 48), rename=st.booleans(), lenient=st.booleans())
+@given(replicas=st.integers(2, 48), rename=st.booleans(), lenient=st.booleans())
 def test_every_sharing_finds_its_configuration_by_the_nodes_label(replicas: int, rename: bool, lenient: bool) -> None:
     sharing = sliced(replicas=replicas, rename=rename, failGreaterThanOne=not lenient)
     assert sharing.config_name in device_plugin.configurations([sharing])
@@ -210,7 +210,7 @@ def test_a16_workers_wait_for_the_port_and_not_for_the_name() -> None:
 
 def test_images_are_those_the_manifests_name() -> None:
     assert manifests.images(operator().values()) == [training_operator.IMAGE]
-    assert manifests.images(plugin(pool(sliced(replicas=2)))) == device_plugin.images() == [device_plugin.IMAGE]
+    assert manifests.images(plugin(pool(sliced(replicas=2)))) == [device_plugin.IMAGE]
 
 
 def test_types_come_before_what_uses_them() -> None:

@@ -369,6 +369,63 @@ def test_time_sharing_multiplies_what_nodes_offer(project: Project) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("model", "machine", "sharing", "partition", "offered"),
+    [
+        ("nvidia-tesla-t4", "n1-standard-2", ("MPS", 8), None, "8"),
+        ("nvidia-tesla-a100", "a2-highgpu-1g", None, "1g.5gb", "7"),
+        ("nvidia-tesla-a100", "a2-highgpu-1g", ("TIME_SHARING", 3), "1g.5gb", "21"),
+    ],
+)
+def test_shares_of_a_card_are_what_gke_gives(
+    project: Project, model: str, machine: str, sharing: tuple[str, int] | None, partition: str | None, offered: str
+) -> None:
+    """With MIG, clients multiply: seven instances of an A100 and three clients each are 21 (facts/capacity.md)."""
+    card: dict[str, Any] = {"type": model, "count": 1, "gpuPartitionSize": partition}
+    if sharing:
+        card["gpuSharingConfig"] = dict(zip(("gpuSharingStrategy", "maxSharedClientsPerGpu"), sharing, strict=True))
+    inputs = pool_inputs(project.cluster(), "gpu", nodes=2)
+    settings = {"machineType": machine, "guestAccelerators": [{k: v for k, v in card.items() if v is not None}]}
+    project.make(POOL, "gpu", {**inputs, "nodeConfig": settings})
+    (node,) = project.nodes("gpu")
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == offered
+    assert node["metadata"]["labels"].get("cloud.google.com/gke-gpu-partition-size") == partition
+    strategy = node["metadata"]["labels"].get("cloud.google.com/gke-gpu-sharing-strategy")
+    assert strategy == (sharing[0].lower().replace("_", "-") if sharing else None)
+    cards = project.local.document["cards"]
+    assert cards.get("layout") == ({partition: 7} if partition else None)
+
+
+@pytest.mark.parametrize(
+    ("card", "says"),
+    [
+        ({"gpuSharingConfig": {"gpuSharingStrategy": "MPS", "maxSharedClientsPerGpu": 49}}, "between 2 and 48"),
+        ({"gpuPartitionSize": "3g.40gb"}, "GPU partition size 3g.40gb is not supported for nvidia-tesla-a100"),
+        (
+            {
+                "gpuPartitionSize": "1g.5gb",
+                "gpuSharingConfig": {"gpuSharingStrategy": "MPS", "maxSharedClientsPerGpu": 2},
+            },
+            "MPS is not supported with multi-instance GPU partitions",
+        ),
+    ],
+)
+def test_impossible_shares_are_refused(project: Project, card: dict[str, Any], says: str) -> None:
+    inputs = pool_inputs(project.cluster(), "gpu", nodes=2)
+    accelerator = {"type": "nvidia-tesla-a100", "count": 1, **card}
+    settings = {"machineType": "a2-highgpu-1g", "guestAccelerators": [accelerator]}
+    with refused("badRequest", says):
+        project.make(POOL, "gpu", {**inputs, "nodeConfig": settings})
+
+
+def test_a_changed_configuration_is_another_pod() -> None:
+    """The plugin reads its configuration when it starts; under MPS its control daemon runs beside it."""
+    one, other = (system.device_plugin(GpuSharing(mode="mps", clients=clients))[1] for clients in (4, 8))
+    templates = [item["spec"]["template"] for item in (one, other)]
+    assert templates[0]["metadata"]["annotations"] != templates[1]["metadata"]["annotations"]
+    assert [c["name"] for c in templates[0]["spec"]["containers"]] == ["nvidia-gpu-device-plugin", "mps-control-daemon"]
+
+
 def test_a_pool_names_its_cluster_by_name_or_by_id(project: Project) -> None:
     project.cluster()
     identity, _ = project.make(POOL, "p", pool_inputs("train", "cpu", nodes=2))

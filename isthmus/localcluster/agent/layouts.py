@@ -1,0 +1,70 @@
+"""Cutting the local node's cards as its label says: what NVIDIA's MIG manager does on nodes with real ones.
+
+As there, cards that a pod holds are not cut: the state is `failed` until the pods are gone.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.kube import Cluster
+from isthmus.localcluster.runtime import LocalCluster
+from isthmus.specs import labels
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.sharing import layout_named
+
+_LOG = logging.getLogger(__name__)
+
+
+def apply(cluster: Any, kube: Cluster, found: Mapping[str, str]) -> None:
+    """Cut the cards as the node's labels ask for, if they are not yet, and report.
+
+    Args:
+        cluster: an embedded cluster (it knows its cards).
+        found: the node's labels.
+    """
+    name = found.get(labels.MIG_CONFIG, "")
+    if not name:
+        return
+    cards: GpuCards | None = cluster.cards()
+    layout = layout_named(name)
+    if cards is None or layout is None:
+        _report(cluster, kube, found, "failed")
+        return
+    if dict(cards.layout) == dict(layout):
+        _report(cluster, kube, found, "success")
+        return
+    if holders(kube, cluster.local_node()):
+        _report(cluster, kube, found, "failed")
+        return
+    _report(cluster, kube, found, "pending")
+    _LOG.info("cutting the cards: %s", name)
+    try:
+        cluster.set_cards(GpuCards(model=cards.model, count=cards.count, layout=layout))
+    except InvalidSpec as error:
+        _LOG.info("%s", error.message)
+        _report(cluster, kube, {}, "failed")
+        return
+    _report(cluster, kube, {}, "success")
+
+
+def holders(kube: Cluster, node: str) -> list[dict[str, Any]]:
+    """Pods of a node that hold cards of the device plugin and have not ended."""
+    return [
+        pod
+        for pod in kube.list("v1", "Pod", fields=f"spec.nodeName={node}")
+        if pod.get("status", {}).get("phase") in {"Pending", "Running"} and asks_for_cards(pod)
+    ]
+
+
+def asks_for_cards(pod: Mapping[str, Any]) -> bool:
+    """Whether a container of a pod asks for a resource of the device plugin."""
+    containers = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+    limits = (((container.get("resources") or {}).get("limits") or {}) for container in containers)
+    return any(name.startswith("nvidia.com/") for limit in limits for name in limit)
+
+
+def _report(cluster: LocalCluster, kube: Cluster, found: Mapping[str, str], state: str) -> None:
+    if found.get(labels.MIG_STATE) != state:
+        kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": {labels.MIG_STATE: state}}})

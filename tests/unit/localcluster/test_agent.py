@@ -1,0 +1,83 @@
+"""The node agent's messages and what it makes of a claim's parameters; tests/local/test_dra.py runs it against a kubelet."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.localcluster import driver
+from isthmus.localcluster.agent import layouts
+from isthmus.localcluster.agent.claims import CLAIMED, sharing_of
+from isthmus.localcluster.agent.messages import CLASSES
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.errors import InvalidSpec, NotFound
+
+
+def test_messages_have_the_numbers_of_upstreams_files() -> None:
+    """Bytes written by hand from the .proto files: field number and wire type, length, content."""
+    claim = CLASSES["Claim"](namespace="n", uid="u", name="c")
+    assert claim.SerializeToString() == b"\x0a\x01n\x12\x01u\x1a\x01c"
+    answer = CLASSES["NodePrepareResourcesResponse"]()
+    answer.claims["u"].devices.add(request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["k=v"])
+    device = b"\x0a\x01r\x12\x01p\x1a\x01d\x22\x03k=v"
+    prepared = b"\x0a" + bytes([len(device)]) + device
+    entry = b"\x0a\x01u\x12" + bytes([len(prepared)]) + prepared
+    assert answer.SerializeToString() == b"\x0a" + bytes([len(entry)]) + entry
+    info = CLASSES["PluginInfo"](type="DRAPlugin", name="x", endpoint="/e", supported_versions=["v1.DRAPlugin"])
+    assert CLASSES["PluginInfo"].FromString(info.SerializeToString()) == info
+    assert CLASSES["RegistrationStatus"](plugin_registered=True).SerializeToString() == b"\x08\x01"
+
+
+def opaque(parameters: dict[str, Any], name: str = "gpu.nvidia.com") -> dict[str, Any]:
+    return {"opaque": {"driver": name, "parameters": parameters}}
+
+
+def test_a_claims_parameters_are_those_of_nvidias_driver() -> None:
+    slicing = {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+    assert sharing_of([opaque(slicing)]) == {"strategy": "TimeSlicing", "interval": "Long"}
+    mps = {"kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 25}}}
+    assert sharing_of([opaque(mps)]) == {"strategy": "MPS", "clients": 4}
+    assert sharing_of([opaque({"kind": "Other"}, name="somebody.else")]) == {}
+
+
+@pytest.mark.parametrize("parameters", [{"kind": "VfioConfig"}, {"kind": "GpuConfig", "sharing": {"strategy": "Luck"}}])
+def test_parameters_that_are_not_the_drivers_are_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec):
+        sharing_of([opaque(parameters)])
+
+
+def test_an_instance_is_made_on_request_and_taken_back(tmp_path: Path) -> None:
+    driver.write_cards(tmp_path, [GpuCards(model="T4", count=1), GpuCards(model="A100", count=1)])
+    before = (tmp_path / driver.CARDS).read_text()
+    card = driver.uuids(tmp_path)[1]
+    one = driver.add_instance(tmp_path, card, "3g.20gb", 4)
+    other = driver.add_instance(tmp_path, card, "1g.5gb", 0)
+    assert driver.add_instance(tmp_path, card, "3g.20gb", 4) == one
+    assert driver.instances(tmp_path) == [one, other]
+    driver.remove_instance(tmp_path, one)
+    assert driver.instances(tmp_path) == [other]
+    driver.remove_instance(tmp_path, other)
+    assert (tmp_path / driver.CARDS).read_text() == before
+    with pytest.raises(NotFound):
+        driver.add_instance(tmp_path, "GPU-unknown", "1g.5gb", 0)
+
+
+def test_an_instance_made_on_request_is_the_one_that_a_layout_makes(tmp_path: Path) -> None:
+    driver.write_cards(tmp_path, GpuCards(model="A100", count=1, layout={"3g.20gb": 2}))
+    made = driver.instances(tmp_path)
+    driver.write_cards(tmp_path, GpuCards(model="A100", count=1))
+    card = driver.uuids(tmp_path)[0]
+    assert [driver.add_instance(tmp_path, card, "3g.20gb", start) for start in (0, 4)] == made
+
+
+@pytest.mark.parametrize(
+    ("limits", "asks"), [({"cpu": "1"}, False), ({"nvidia.com/gpu": "1"}, True), ({"nvidia.com/mig-1g.5gb": "1"}, True)]
+)
+def test_pods_that_hold_cards_are_known_by_what_they_ask_for(limits: dict[str, str], asks: bool) -> None:
+    pod = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": {"limits": limits}}]}}
+    assert layouts.asks_for_cards(pod) is asks
+
+
+def test_the_container_runtime_looks_for_the_variable_that_claims_set() -> None:
+    wrapper = Path(driver.__file__).parents[1] / "containers" / "oci-runtime.sh"
+    assert CLAIMED in wrapper.read_text()
