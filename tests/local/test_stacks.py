@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,26 @@ def test_run_to_its_end_with_metrics_from_the_pods(stacks: Stacks) -> None:
     assert result["source"] == "measured"
     runs = json.loads(stacks.isthmus("runs", "--json").stdout)
     assert [run["state"] for run in runs if run["stack"] == AWS] == ["Succeeded"]
+
+
+def test_that_run_and_its_stack_are_billed_and_say_they_are_simulated(stacks: Stacks) -> None:
+    """The run above on the machine that its node stands for, next to its estimate; and every node of the stack."""
+    [run] = [item for item in json.loads(stacks.isthmus("runs", "--json").stdout) if item["stack"] == AWS]
+    bill = json.loads(stacks.isthmus("cost", "run", run["run"], "--json").stdout)
+    assert bill["simulated"] is True and bill["basis"].startswith("simulated")
+    [node] = bill["nodes"]
+    assert (node["machine"], node["usdPerHour"]) == ("g4dn.12xlarge", "3.912")
+    assert 0 < float(bill["gpuHours"]) <= 4 * float(bill["hours"]) + 1e-6
+    assert bill["estimate"]["total"] == "2.2041"
+    steps = sum(Decimal(step["usd"]) for step in bill["differences"])
+    assert abs(Decimal(bill["estimate"]["total"]) + steps - Decimal(bill["total"])) < Decimal("1e-9")
+    whole = json.loads(stacks.isthmus("cost", "stack", AWS, "--json").stdout)
+    assert "Times are the clock of account aws-sim" in whole["basis"]
+    assert sorted(item["machine"] for item in whole["nodes"]) == ["g4dn.12xlarge", "m5.xlarge", "m5.xlarge"]
+    for item in whole["nodes"]:
+        parts = [Decimal(value) for side in ("used", "idle") for value in item[side].values()]
+        assert abs(sum(parts) - Decimal(item["total"])) < Decimal("1e-9")
+    assert {run["run"]} < {line["name"] for line in whole["byRun"]}, "the samples of `up` used the node as well"
 
 
 def test_parity_is_equal_until_a_hand_edit_and_names_its_path(stacks: Stacks) -> None:
