@@ -114,8 +114,8 @@ def _shape(node: Node, catalog: Catalog, cloud: str) -> Shape | None:
         if shape is None or shape.gpu_count or model is None:
             return shape
         # A machine that is also sold without cards (GCP N1): as many as it advertises, less the sharing.
-        replicas = GpuSharing.from_config_name(node.labels.get(labels.DEVICE_PLUGIN_CONFIG, "")).replicas
+        shares = GpuSharing.from_config_name(node.labels.get(labels.DEVICE_PLUGIN_CONFIG, "")).shares
         cards = sum(count for name, count in node.advertised.items() if name.startswith(labels.GPU_RESOURCE))
-        return catalog.shape(cloud, kind or "", GpuCards(model=model, count=max(cards // replicas, 1)))
+        return catalog.shape(cloud, kind or "", GpuCards(model=model, count=max(cards // max(shares, 1), 1)))
     except InvalidSpec:
         return None

@@ -179,7 +179,7 @@ def expected(spec: "WorkloadSpec", settings: "StackSettings", seconds: float | N
     except InvalidSpec:
         return forecast(spec, facts, None, hours=hours)
     offer = facts.offer(shape, settings.region, "spot" if pool.spot else "on-demand")
-    return forecast(spec, facts, offer, hours=hours, sharers=pool.sharing.replicas)
+    return forecast(spec, facts, offer, hours=hours, sharers=max(pool.sharing.shares, 1))
 
 
 def _used(store: "Store", now: datetime, *, simulated: bool) -> "Callable[[datetime], list[Used]]":

@@ -19,8 +19,12 @@ from isthmus.specs.sharing import GpuSharing
 NVIDIA = "nvidia.com/"
 """What the resources of NVIDIA's device plugin start with."""
 
-_MIG = re.compile(r"nvidia\.com/mig-(\d)g\..*")
-"""A MIG instance as the device plugin names it under strategy mixed; the digit is its compute slices."""
+_MIG = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb)(?:\.shared)?")
+"""A MIG instance as the device plugin names it under strategy mixed; its first number is its compute slices."""
+
+GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
+"""Labels by which GKE says how a pool's cards are shared: it runs a device plugin of its own (GKE documentation)."""
 
 CONTAINER = "pytorch"
 """The container that the operator requires and the training program runs in."""
@@ -92,8 +96,9 @@ def node_of(node: Mapping[str, Any], *, seen: datetime) -> Node:
 def card_share(pod: Mapping[str, Any], node: Node | None) -> tuple[int, int]:
     """The fraction of a card that a pod holds: what its annotation says, else what it asks for on that node.
 
-    `nvidia.com/gpu` on a node that advertises each card r times is 1 of r; a MIG instance is its compute slices of the
-    card's. A pod without cards holds 0 of 1.
+    `nvidia.com/gpu` on a node that advertises each card r times, or serves r clients by MPS, is 1 of r; a MIG instance is
+    its compute slices of the card's, and a time-slice of it that part of them. A pod without cards holds 0 of 1. What a
+    claim gives (DRA) only the annotation says.
     """
     said = ((pod.get("metadata") or {}).get("annotations") or {}).get(labels.CARD_SHARE)
     if said:
@@ -112,13 +117,18 @@ def card_share(pod: Mapping[str, Any], node: Node | None) -> tuple[int, int]:
 
 
 def _device_share(resource: str, count: int, marks: Mapping[str, str]) -> tuple[int, int]:
-    profile = _MIG.fullmatch(resource)
+    """So many devices of a resource as a fraction of a card, by how the node's labels say its cards are shared."""
+    sharing = GpuSharing.from_config_name(marks.get(labels.DEVICE_PLUGIN_CONFIG, ""))
+    takers = int(marks.get(GKE_CLIENTS, sharing.replicas * sharing.clients))
+    named = _MIG.fullmatch(resource)
+    profile = named[1] if named else marks.get(GKE_PARTITION)
+    if profile is None and sharing.mode == "mig":
+        profile = next(iter(sharing.layout))  # strategy single: all instances are of one profile
     if profile is None:
-        sharing = GpuSharing.from_config_name(marks.get(labels.DEVICE_PLUGIN_CONFIG, ""))
-        return count, sharing.replicas
+        return count, takers
     model = marks.get(labels.GPU_MODEL)
     sizes = [item.compute_slices for item in catalog.load().mig_profiles(model)] if model else []
-    return count * int(profile[1]), max(sizes, default=1)
+    return count * int(profile.partition("g")[0]), max(sizes, default=1) * takers
 
 
 def role_and_rank(pod: Mapping[str, Any]) -> tuple[str, int]:

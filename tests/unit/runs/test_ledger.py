@@ -14,11 +14,22 @@ from isthmus.runs.observe import card_share, node_of
 from isthmus.runs.store import Store
 from isthmus.runs.watch import Watcher
 from isthmus.specs.errors import NotFound
+from isthmus.specs.sharing import GpuSharing
 
 NOON = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 T4 = Node("uid-1", "gpu-0", {"isthmus.dev/gpu-model": "T4"}, {"nvidia.com/gpu": 4}, NOON, NOON)
 SLICED = replace(T4, labels=T4.labels | {"nvidia.com/device-plugin.config": "time-slicing-4"})
 A100 = replace(T4, labels={"isthmus.dev/gpu-model": "A100"})
+
+
+def shared(node: Node, mode: str, **fields: Any) -> Node:
+    """A node whose label names the device plugin's configuration of this sharing."""
+    name = GpuSharing.model_validate({"mode": mode} | fields).config_name
+    return replace(node, labels=node.labels | {"nvidia.com/device-plugin.config": name})
+
+
+GKE_SHARED = replace(T4, labels=T4.labels | {"cloud.google.com/gke-max-shared-clients-per-gpu": "8"})
+GKE_MIG = replace(A100, labels=A100.labels | {"cloud.google.com/gke-gpu-partition-size": "2g.10gb"})
 
 
 def pod(limits: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -39,6 +50,16 @@ def pod(limits: dict[str, str], annotations: dict[str, str] | None = None) -> di
         ({"nvidia.com/mig-2g.10gb": "1"}, A100, (2, 7)),
         ({"nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"}, A100, (5, 7)),
         ({"nvidia.com/gpu": "1"}, None, (1, 1)),
+        ({"nvidia.com/gpu": "1"}, shared(T4, "mps", clients=10), (1, 10)),
+        ({"nvidia.com/gpu": "1"}, shared(A100, "mig", strategy="single", layout={"3g.20gb": 2}), (3, 7)),
+        ({"nvidia.com/mig-3g.20gb": "1"}, shared(A100, "mig", layout={"3g.20gb": 1, "1g.5gb": 2}), (3, 7)),
+        (
+            {"nvidia.com/mig-1g.5gb.shared": "1"},
+            shared(A100, "mig", layout={"1g.5gb": 7}, replicas=2, rename=True),
+            (1, 14),
+        ),
+        ({"nvidia.com/gpu": "1"}, GKE_SHARED, (1, 8)),
+        ({"nvidia.com/gpu": "1"}, GKE_MIG, (2, 7)),
     ],
 )
 def test_the_fraction_of_a_card_a_pod_holds(limits: dict[str, str], node: Node | None, share: tuple[int, int]) -> None:
