@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from isthmus.catalog import Catalog
 from isthmus.catalog.facts import ManagedPrice
+from isthmus.catalog.sharing import most_clients
 from isthmus.costs.assumptions import assumptions
 from isthmus.costs.demand import Demand, cards_demand, demand_of, nodes_needed, room
 from isthmus.costs.options import DEFAULTS, MAX_HOURS, PURCHASES, Options, parse_cards
@@ -176,6 +177,13 @@ def _adjusted(demand: Demand, catalog: Catalog, options: Options) -> Demand:
 
 
 def _cannot_share(catalog: Catalog, model: str | None, options: Options) -> InvalidSpec:
+    if model and options.share and options.share.mode == "mps":
+        most = most_clients(catalog, catalog.gpu(model))
+        return InvalidSpec(
+            f"{model} cannot be shared by {options.share}: it serves at most {most} clients",
+            subject=f"GPU model {model}",
+            remedy=f"--share mps:{most}",
+        )
     have = [profile.profile for profile in catalog.mig_profiles(model)] if model else []
     kinds = f"it has: {', '.join(have)}" if have else "it has no MIG"
     return InvalidSpec(

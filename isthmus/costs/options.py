@@ -11,6 +11,7 @@ from typing import Literal
 
 from isthmus.catalog import Catalog
 from isthmus.catalog.rows import read
+from isthmus.catalog.sharing import most_clients
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Purchase
 
@@ -38,10 +39,10 @@ class Share:
 
     def per_card(self, catalog: Catalog, model: str | None) -> int | None:
         """How many share a card of this model; None for a card that cannot be shared so."""
-        if self.sharers is not None:
+        if self.mode == "mps" and model is not None and self.sharers is not None:
+            return self.sharers if self.sharers <= most_clients(catalog, catalog.gpu(model)) else None
+        if self.sharers is not None or model is None:
             return self.sharers
-        if model is None:
-            return None
         return next((p.max_instances for p in catalog.mig_profiles(model) if p.profile == self.profile), None)
 
 

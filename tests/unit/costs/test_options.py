@@ -157,6 +157,13 @@ def test_a_card_without_mig_refuses_it_and_names_a_way_out(workload) -> None:
         compare([workload(gpu={"model": "A100", "count": 8})], load(), Options(share=parse_share("mig:1g.12gb")))
 
 
+def test_mps_on_an_older_card_has_fewer_clients() -> None:
+    with pytest.raises(InvalidSpec, match="P100 cannot be shared by mps:48: it serves at most 16 clients"):
+        compare([], load(), Options(gpus="P100:1", share=parse_share("mps:48"), regions=("us-central1",)))
+    made = compare([], load(), Options(gpus="P100:1", share=parse_share("mps:16"), purchases=("on-demand",)))
+    assert made.rankings[0].demand.count == 16
+
+
 def test_other_cards_of_an_open_workload_are_refused_each_by_itself(workload) -> None:
     made = compare([workload(gpu=None)], load(), Options(share=parse_share("mig:1g.5gb"), purchases=("on-demand",)))
     assert {e.shape.gpu_model for e in offers(made)} == {"A100"}
@@ -169,7 +176,7 @@ def test_sharing_never_costs_more_than_whole_cards(sample: Catalog, workload, sh
     spec = workload(gpu=None, roles={"Master": {"replicas": pods, "gpus": 1, "cpu": "10m", "memory": "1Mi"}})
     options = Options(gpus="V100", purchases=("on-demand",), regions=("us-east-1",))
     whole = compare([spec], sample, options).rankings[0].best
-    shared = compare([spec], sample, replace(options, share=parse_share(f"mps:{sharers}"))).rankings[0].best
+    shared = compare([spec], sample, replace(options, share=parse_share(f"time-slicing:{sharers}"))).rankings[0].best
     assert whole is not None and shared is not None and whole.total is not None and shared.total is not None
     assert shared.total <= whole.total
 
