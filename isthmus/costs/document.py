@@ -88,11 +88,16 @@ def _premiums(comparison: Comparison) -> list[dict[str, Any]]:
 def _old(sources: "_Sources", today: date, max_age_days: int) -> list[str]:
     limit = (today - timedelta(days=max_age_days)).isoformat()
     return [
-        f"Older than {max_age_days} days: {', '.join(row['for'])}, of {row['asOf']} (source {row['id']}). "
-        "isthmus catalog update reads today's."
+        f"Older than {max_age_days} days: {', '.join(row['for'])}, of {row['asOf']} (source {row['id']}); {_upkeep(row['for'])}."
         for row in sources.rows
         if row["asOf"] is not None and row["asOf"] < limit
     ]
+
+
+def _upkeep(parts: list[str]) -> str:
+    """How such prices are made current."""
+    read = any(part.endswith((" machine", " gpu")) for part in parts)
+    return "isthmus catalog update reads today's" if read else "services.csv is kept by hand"
 
 
 def _ranking(comparison: Comparison, ranking: Ranking, sources: "_Sources") -> dict[str, Any]:

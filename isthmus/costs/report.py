@@ -288,7 +288,8 @@ def dated(offer: Document) -> str:
 
 
 def _demand(workload: Document) -> str:
-    cards = f", {workload['gpus']} GPUs" if workload["gpus"] else ""
+    what = f"shares of a card by {workload['share']}" if workload["share"] else "GPUs"
+    cards = f", {workload['gpus']} {what}" if workload["gpus"] else ""
     model = f" ({workload['gpuModel']})" if workload["gpuModel"] else ""
     return f"{workload['pods']} pods{cards}{model}, {workload['hours']} h, {workload['storageGib']} GiB disk, {workload['egressGib']} GiB out; USD"
 
