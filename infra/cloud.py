@@ -15,7 +15,6 @@ import pulumi
 
 from isthmus.specs import labels
 from isthmus.specs.cluster import ClusterSpec, NodePool
-from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Shape
 from isthmus.specs.stack import StackSettings
 
@@ -110,7 +109,7 @@ class Cloud(Protocol):
     """
 
     name: str
-    """aws, gcp: as in the settings."""
+    """aws, gcp, kind: as in the settings."""
     provides_device_plugin: bool
     """True where the cloud itself runs the device plugin on GPU nodes (GKE): then operators/ must not."""
 
@@ -185,9 +184,6 @@ def select(settings: StackSettings, catalog: Catalog | None = None) -> Cloud:
 
     Args:
         catalog: facts to choose machines by; the project's own if not given.
-
-    Raises:
-        InvalidSpec: no such cloud can be deployed to.
     """
     if catalog is None:
         from isthmus import catalog as facts
@@ -201,8 +197,6 @@ def select(settings: StackSettings, catalog: Catalog | None = None) -> Cloud:
         from infra.gcp import Gcp
 
         return Gcp(settings, catalog)
-    raise InvalidSpec(
-        f"clusters on {settings.cloud} are not made by this program yet",
-        subject=f"cloud {settings.cloud}",
-        remedy="choose cloud: aws or gcp in stacks/Pulumi.<stack>.yaml",
-    )
+    from infra.kind import Kind
+
+    return Kind(settings, catalog)

@@ -64,12 +64,13 @@ def pool_node(pool: NodePool, facts: Catalog, cloud: str, region: str) -> NodeCa
     Raises:
         InvalidSpec: the catalog has no machine for the pool.
     """
-    if pool.instance_type is not None:
-        shape = facts.shape(cloud, pool.instance_type)
+    model: str | None
+    if pool.gpu is not None:  # whether the cloud has a machine with them is for its own check
+        count, model = pool.gpu.count, facts.gpu(pool.gpu.model).model
     else:
-        assert pool.gpu is not None  # a pool names a machine or cards
-        shape = facts.machine_for(cloud, region, pool.gpu)
-    count, model = (pool.gpu.count, facts.gpu(pool.gpu.model).model) if pool.gpu else (shape.gpu_count, shape.gpu_model)
+        assert pool.instance_type is not None  # a pool names a machine or cards
+        shape = facts.shape(cloud, pool.instance_type)
+        count, model = shape.gpu_count, shape.gpu_model
     gpus = pool.sharing.advertised(count).get(GPU_RESOURCE, 0)  # shares under another name are not what roles ask for
     return NodeCapacity(f"a node of pool {pool.name}", gpus, model)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from isthmus.costs.plan import Step
 
-CLUSTER_TYPES = frozenset({"aws:eks/cluster:Cluster", "gcp:container/cluster:Cluster"})
+CLUSTER_TYPES = frozenset({"aws:eks/cluster:Cluster", "gcp:container/cluster:Cluster", "isthmus:kind:Cluster"})
 """Replacing one of these loses every workload and queue in it, so it is refused unless confirmed (case A05)."""
 
 _QUIET = frozenset({"same", "read", "refresh"})

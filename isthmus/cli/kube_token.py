@@ -30,33 +30,36 @@ if TYPE_CHECKING:
 API_VERSION = "client.authentication.k8s.io/v1"
 SPARE = timedelta(minutes=2)
 """A kept certificate is not given out in its last minutes: the call it is for takes time, and clocks differ."""
+KIND_ADMIN = ("isthmus:admin", ("system:masters",), 60)
+"""User, groups and minutes: on a cluster of this machine's own, who may start it may do everything."""
 CONNECT_SECONDS = 1.0
 NATIVE_SECONDS = 60.0
 
 
-def kube_token(*, cloud: Literal["aws", "gcp"], account: str, region: str, cluster: str) -> None:
+def kube_token(*, cloud: Literal["aws", "gcp", "kind"], account: str, region: str, cluster: str) -> None:
     """Print a credential for kubectl (called by kubeconfigs).
 
     Parameters
     ----------
     cloud
-        aws or gcp.
+        aws, gcp or kind.
     account
-        AWS: the profile. Google Cloud: the project.
+        AWS: the profile. Google Cloud: the project. kind: default.
     region
         Where the cluster is.
     cluster
         The cluster's name.
     """
     path = home.account_file(account)
-    if path.exists():
-        print(json.dumps(_simulated(Account(account, path), cloud, region, cluster)))
+    if cloud == "kind":
+        print(json.dumps(_local(Access(cluster, *KIND_ADMIN))))
+    elif path.exists():
+        print(json.dumps(_local(access(Account(account, path), cloud, region, cluster))))
     else:
         print(json.dumps(_native(cloud, account, region, cluster)))
 
 
-def _simulated(account: Account, cloud: str, region: str, cluster: str) -> dict[str, Any]:
-    allowed = access(account, cloud, region, cluster)
+def _local(allowed: Access) -> dict[str, Any]:
     folder = home.clusters() / allowed.local_cluster
     kept = folder / "credentials" / f"{_digest(allowed)}.json"
     credential = _kept(kept)

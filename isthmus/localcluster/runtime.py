@@ -5,6 +5,7 @@ that only schedule. `embedded` runs upstream's programs as supervised processes 
 Docker. Callers use `choose()` and the two protocols below and never ask which one they have.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
+from isthmus.toolchain.home import RUNTIME_VARIABLE
 
 KUBERNETES_MINOR = "1.36"
 """The Kubernetes minor version of the programs in isthmus/toolchain/table.py; a local cluster runs no other."""
@@ -209,18 +211,44 @@ def choose(name: str | None = None) -> Runtime:
     )
 
 
-def find(name: str) -> LocalCluster:
-    """An existing local cluster, whichever runtime has it.
+class EveryRuntime:
+    """All runtimes as one (the Runtime protocol): a cluster is found wherever it is, and a new one is made by the runtime
+    that the environment names (RUNTIME_VARIABLE), else by the first that can run here."""
 
-    Raises:
-        NotFound: none has it.
-    """
-    for runtime in runtimes():
+    name = "every"
+
+    def available(self) -> str | None:
+        """None when one of them can run here."""
         try:
-            return runtime.get(name)
-        except NotFound:
-            continue
-    known = ", ".join(cluster.name for runtime in runtimes() for cluster in runtime.list()) or "none"
-    raise NotFound(
-        f"there is no local cluster {name!r}; there are: {known}", subject=f"local cluster {name}", remedy="isthmus up"
-    )
+            choose(os.environ.get(RUNTIME_VARIABLE))
+        except Refused as refusal:
+            return refusal.message
+        return None
+
+    def create(self, name: str, config: LocalClusterConfig) -> LocalCluster:
+        """See Runtime.create; an existing cluster stays with its runtime."""
+        for runtime in runtimes():
+            try:
+                runtime.get(name)
+            except NotFound:
+                continue
+            return runtime.create(name, config)
+        return choose(os.environ.get(RUNTIME_VARIABLE)).create(name, config)
+
+    def get(self, name: str) -> LocalCluster:
+        """See Runtime.get."""
+        for runtime in runtimes():
+            try:
+                return runtime.get(name)
+            except NotFound:
+                continue
+        known = ", ".join(cluster.name for cluster in self.list()) or "none"
+        raise NotFound(
+            f"there is no local cluster {name!r}; there are: {known}",
+            subject=f"local cluster {name}",
+            remedy="isthmus up",
+        )
+
+    def list(self) -> list[LocalCluster]:
+        """See Runtime.list."""
+        return [cluster for runtime in runtimes() for cluster in runtime.list()]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0

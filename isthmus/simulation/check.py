@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from isthmus.simulation.resource import Property, ResourceType
-from isthmus.simulation.values import UNKNOWN, Properties, Secret, reveal
+from isthmus.toolchain.values import UNKNOWN, Properties, Secret, reveal
 
 DEFAULTS_KEY = "__defaults"
 """Input that lists the properties we chose, not the program (pulumi-terraform-bridge uses the same key)."""

@@ -20,7 +20,7 @@ from isthmus.simulation import capacity, clock, faults, quota
 from isthmus.simulation.account import Account, Row, key_of
 from isthmus.simulation.check import DEFAULTS_KEY, Change, Failure, checked, differences, named
 from isthmus.simulation.resource import Call, Cloud, CloudError, Placement, ResourceType, walk
-from isthmus.simulation.values import (
+from isthmus.toolchain.values import (
     UNKNOWN,
     Properties,
     Secret,

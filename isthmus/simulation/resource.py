@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 if TYPE_CHECKING:
     from isthmus.simulation.account import Account, Row

@@ -1,20 +1,15 @@
 """The gRPC face of a simulated cloud: a Pulumi provider plugin as the engine starts it.
 
 The engine starts the plugin, reads one line (the port) and talks pulumirpc.ResourceProvider to it. This module only
-translates; what the cloud does is in operations.py. The plugin ends when the engine closes it and, because a plugin
-of a killed engine would live for ever, when the engine's process is gone. It holds no state of its own.
+translates; what the cloud does is in operations.py. It holds no state of its own.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from concurrent import futures
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -27,11 +22,8 @@ from isthmus.simulation.account import Account, open_account
 from isthmus.simulation.clock import Cancelled
 from isthmus.simulation.operations import Operations
 from isthmus.simulation.resource import Cloud, CloudError
-from isthmus.simulation.values import UNKNOWN, Properties, decode, encode, has_unknown, reveal
-
-WORKERS = 32
-MESSAGE_BYTES = 64 * 1024 * 1024
-PARENT_POLL_SECONDS = 0.5
+from isthmus.toolchain import plugin
+from isthmus.toolchain.values import UNKNOWN, Properties, decode, encode, has_unknown, reveal
 
 
 class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
@@ -185,28 +177,12 @@ def _answering(context: grpc.ServicerContext, cloud: Cloud, verb: str, token: st
         if type(error) is Exception:
             raise  # context.abort raises a bare Exception: already answered
         traceback.print_exception(error, file=sys.stderr)
-        context.abort(grpc.StatusCode.INTERNAL, _plain_text(error))
+        context.abort(grpc.StatusCode.INTERNAL, plugin.plain_text(error))
 
 
 def serve(cloud: Cloud) -> NoReturn:
-    """Run the plugin until the engine closes it or dies. Prints the port on a line of its own."""
-    parent = os.getppid()
-    server = grpc.server(
-        futures.ThreadPoolExecutor(WORKERS),
-        options=[("grpc.max_receive_message_length", MESSAGE_BYTES), ("grpc.max_send_message_length", MESSAGE_BYTES)],
-    )
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServer(cloud), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    print(port, flush=True)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    while os.getppid() == parent and not stop.wait(PARENT_POLL_SECONDS):
-        continue
-    # No grace: an operation that is cut off here has its intent written, and the engine that asked is gone.
-    server.stop(None)
-    os._exit(0)
+    """Run the plugin until the engine closes it or dies."""
+    plugin.serve(ProviderServer(cloud))
 
 
 def _token(request: Any) -> str:
@@ -247,13 +223,3 @@ def _diff_response(changes: list[check.Change], delete_first: bool) -> Any:
         response.detailedDiff[change.path].kind = _KINDS[(change.kind, change.replaces)]  # type: ignore[assignment]
         response.detailedDiff[change.path].inputDiff = True
     return response
-
-
-def _plain_text(error: Exception) -> str:
-    """An error of our own as the engine prints it: the sentence, the object and the next command."""
-    parts = [str(error) or type(error).__name__]
-    for label, attribute in (("object", "subject"), ("next", "remedy")):
-        value = getattr(error, attribute, "")
-        if value:
-            parts.append(f"  {label}: {value}")
-    return "\n".join(parts)

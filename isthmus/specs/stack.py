@@ -27,6 +27,10 @@ SIMULATED_PLUGIN_VERSION = "0.1.0"
 PULUMI_HOME/plugins; no published pulumi-aws or pulumi-gcp has it among those the SDKs in use can ask for."""
 
 
+LOCAL_PLUGIN_VERSION = "0.1.0"
+"""The version of our own provider plugin for the kind cloud, which `isthmus install` puts beside the others."""
+
+
 class StackSettings(BaseModel):
     """One stack: which cloud, where, which pools, and what is deployed on top."""
 
@@ -54,6 +58,10 @@ class StackSettings(BaseModel):
     cost_report: bool = Field(default=False, alias="costReport")
     """Write the samples' cost comparison as a stack output and a ConfigMap."""
 
+    runtime: Literal["embedded", "kind"] | None = None
+    """What runs the local cluster behind a simulated control plane; by default the first that can run here. Read by the
+    pulumi launcher, which tells the far side: it is no input of any resource."""
+
     @property
     def cluster(self) -> ClusterSpec:
         """The cluster these settings ask for."""
@@ -74,6 +82,8 @@ class StackSettings(BaseModel):
     @model_validator(mode="after")
     def _cluster_valid(self) -> "StackSettings":
         _ = self.cluster
+        if self.runtime is not None and self.mode == "real":
+            raise ValueError("runtime is for simulated clouds; a real one runs its clusters itself")
         if self.cost_report and not self.samples:
             raise ValueError("costReport compares the samples: name at least one under samples")
         return self

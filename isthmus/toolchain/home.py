@@ -15,6 +15,7 @@ from isthmus.specs.errors import NotFound
 
 HOME_VARIABLE = "ISTHMUS_HOME"
 PYTHON_VARIABLE = "ISTHMUS_PYTHON"
+RUNTIME_VARIABLE = "ISTHMUS_RUNTIME"
 """The interpreter that start scripts under ISTHMUS_HOME use: of the environment that started pulumi."""
 
 SHIPPED_PASSPHRASE = "isthmus-stacks-without-real-secrets"
@@ -81,6 +82,11 @@ def account_file(account: str) -> Path:
 def clusters() -> Path:
     """The embedded clusters, one folder each."""
     return _folder(home() / "clusters")
+
+
+def buckets() -> Path:
+    """Folders that stand for buckets on the kind cloud: <cluster>/<bucket>."""
+    return _folder(home() / "buckets")
 
 
 def runs_db() -> Path:

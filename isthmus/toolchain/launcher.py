@@ -15,6 +15,7 @@ Standard library only and few imports: it runs before every command, within 60 m
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str]) -> None:
     elif stack_file is not None and has_shipped_salt(stack_file):
         environment.pop("PULUMI_CONFIG_PASSPHRASE", None)
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(home.shipped_passphrase_file())
+    if stack_file is not None and (runtime := local_runtime(stack_file)):
+        environment.setdefault(home.RUNTIME_VARIABLE, runtime)
     for line in remove_stale_locks(environment.get("PULUMI_BACKEND_URL", "")):
         print(line, file=sys.stderr, flush=True)
     if stack_file is not None and is_new(given, stack_file, environment.get("PULUMI_BACKEND_URL", "")):
@@ -124,6 +127,15 @@ def holds_no_secret(stack_file: Path) -> bool:
     """Whether a stack's settings say that it is simulated, or a cluster on this machine: no secret of a real account."""
     settings = {line.strip().replace('"', "").replace("'", "") for line in _text(stack_file).splitlines()}
     return bool(settings & {"isthmus:mode: simulated", "isthmus:cloud: kind"})
+
+
+def local_runtime(stack_file: Path) -> str:
+    """What the stack's settings say should run its local cluster (isthmus:runtime); "" for the default.
+
+    It goes to the far side through the environment: it is about this machine, so it is no input of any resource.
+    """
+    found = re.search(r"^\s*isthmus:runtime:\s*[\"']?(\w+)", _text(stack_file), re.MULTILINE)
+    return found.group(1) if found else ""
 
 
 def remove_stale_locks(backend_url: str, *, host: str | None = None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Writes the small start scripts: pulumi, the Python language host, and the plugins that stand for a simulated cloud.
+"""Writes the small start scripts: pulumi, the Python language host, and the provider plugins that are ours.
 
 They are written anew by every install (they name this environment's Python by its path). Each is a shell script of a few
 lines that execs its program, so that signals and process numbers are the program's own.
@@ -10,10 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.specs.stack import LOCAL_PLUGIN_VERSION, SIMULATED_PLUGIN_VERSION
 from isthmus.toolchain import home
 
-SIMULATED_CLOUDS = ("aws", "gcp")
+PLUGINS = {
+    ("aws", SIMULATED_PLUGIN_VERSION): "isthmus.simulation.aws",
+    ("gcp", SIMULATED_PLUGIN_VERSION): "isthmus.simulation.gcp",
+    ("isthmus", LOCAL_PLUGIN_VERSION): "isthmus.localcluster.kind.provider",
+}
+"""Package and version of each provider plugin that is a Python module of ours."""
+
 LANGUAGE_HOST = "pulumi-language-python"
 
 
@@ -30,9 +36,9 @@ def write_all(real_pulumi: Path) -> list[Path]:
     if is_ours(real_pulumi.parent / LANGUAGE_HOST):
         written.append(write_language_host(real_pulumi.parent))
     for plugins in plugin_folders():
-        for cloud in SIMULATED_CLOUDS:
-            folder = plugins / f"resource-{cloud}-v{SIMULATED_PLUGIN_VERSION}"
-            written.append(_script(folder / f"pulumi-resource-{cloud}", _python_module(f"isthmus.simulation.{cloud}")))
+        for (package, version), module in PLUGINS.items():
+            folder = plugins / f"resource-{package}-v{version}"
+            written.append(_script(folder / f"pulumi-resource-{package}", _python_module(module)))
     return written
 
 

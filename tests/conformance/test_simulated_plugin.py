@@ -20,8 +20,8 @@ from pulumi.runtime.proto import provider_pb2_grpc
 
 from isthmus.simulation import faults
 from isthmus.simulation.account import Account
-from isthmus.simulation.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, Secret, decode, encode
 from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.toolchain.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, Secret, decode, encode
 
 ROOT = Path(__file__).parents[2]
 VPC = "aws:ec2/vpc:Vpc"

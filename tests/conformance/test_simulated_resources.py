@@ -24,7 +24,7 @@ from isthmus.simulation.check import Change
 from isthmus.simulation.gcp.cloud import CLOUD as GCP
 from isthmus.simulation.operations import Operations
 from isthmus.simulation.resource import Cloud, CloudError, Property
-from isthmus.simulation.values import UNKNOWN
+from isthmus.toolchain.values import UNKNOWN
 from tests.conformance import simulated_aws
 from tests.conformance.world import World
 

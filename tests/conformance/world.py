@@ -11,7 +11,7 @@ from isthmus.simulation import local
 from isthmus.simulation.account import Account, Row
 from isthmus.simulation.operations import Operations
 from isthmus.simulation.resource import Cloud, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 from tests.local_backend import FileBackend
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from isthmus.localcluster import device_plugins, linux, locks, network
+from isthmus.localcluster import device_plugins, linux, locks, network, pod_policies
 from isthmus.localcluster.configs import wrapper
 from isthmus.localcluster.kind import config as kind_config
 from isthmus.localcluster.kind import docker, image, limits, objects
@@ -97,7 +97,7 @@ class KindCluster:
                 state.wanted = "deleted"
                 write(self.paths, state)
                 self._remove_containers()
-                shutil.rmtree(self.paths.folder)
+                self._remove_folders()
                 _release(self.name)
             remove_lock()
 
@@ -169,16 +169,29 @@ class KindCluster:
         """Whether its containers are there; the folder alone is what a wiped engine leaves."""
         return read(self.paths) is not None and bool(self._ours())
 
-    def make(self, asked: LocalClusterConfig) -> None:
+    def owner(self) -> str | None:
+        """URN of the resource that made it, "" for none; None where there is no such cluster."""
+        state = read(self.paths)
+        return None if state is None or state.wanted == "deleted" else state.owner
+
+    def nodes(self) -> tuple[LocalNode, ...]:
+        """The nodes as they were asked for."""
+        return self._state().asked()
+
+    def node_names(self) -> list[str]:
+        """Names of the nodes, the control plane's first."""
+        return self._state().node_names()
+
+    def make(self, asked: LocalClusterConfig, *, owner: str = "") -> None:
         """Create, or go on with what is there (KindRuntime.create)."""
         with self._lock("create"):
             state = read(self.paths)
             if state is not None and state.wanted == "deleted":
                 self._remove_containers()
-                shutil.rmtree(self.paths.folder)
+                self._remove_folders()
                 state = None
             if state is None:
-                state = State(self.name, created=time.time())
+                state = State(self.name, created=time.time(), owner=owner)
                 self._refuse_foreign()
             elif len(state.nodes) != len(asked.nodes):
                 raise Refused(
@@ -211,8 +224,10 @@ class KindCluster:
         for index, node in enumerate(nodes):
             self._write_node(index, node)
         folders = [self.paths.node(index) for index in range(len(nodes))]
+        buckets = home.buckets() / self.name
+        buckets.mkdir(mode=0o755, exist_ok=True)
         text = kind_config.document(
-            self.name, nodes, folders, cgroup_v1=limits.cgroup_v1(), restricted=_lacks_resource_capability()
+            self.name, nodes, folders, buckets, cgroup_v1=limits.cgroup_v1(), restricted=_lacks_resource_capability()
         )
         write_file(self.paths.config, text)
         self._progress(f"local cluster {self.name}: {len(nodes)} node(s) in Docker, about {20 + 4 * len(nodes)} s")
@@ -263,6 +278,8 @@ class KindCluster:
         for manifest in objects.manifests():
             cluster.apply(manifest)
         cluster.get("v1", "ServiceAccount", "default", "default")  # pods cannot be made before it is there
+        if not pod_policies.is_capped(cluster.apply(pod_policies.probe(), dry_run=True)):
+            return "the cap on requests does not act yet"
         for deployment in ("coredns", objects.NAME):
             found = cluster.get("apps/v1", "Deployment", deployment, objects.NAMESPACE)
             if not found.get("status", {}).get("availableReplicas"):
@@ -340,6 +357,12 @@ class KindCluster:
         if names:
             docker.docker("rm", "--force", "--volumes", *names, seconds=STOP_SECONDS)
 
+    def _remove_folders(self) -> None:
+        shutil.rmtree(self.paths.folder)
+        buckets = home.buckets() / self.name
+        if buckets.is_dir() and not any(buckets.iterdir()):  # buckets are resources of their own
+            buckets.rmdir()
+
     def _client(self) -> "Cluster":
         from isthmus.kube import Cluster
 
@@ -390,7 +413,8 @@ class KindRuntime:
             return "kind is missing (isthmus install cluster)"
         return limits.problem()
 
-    def create(self, name: str, config: LocalClusterConfig) -> KindCluster:
+    def create(self, name: str, config: LocalClusterConfig, *, owner: str = "") -> KindCluster:
+        """See Runtime.create. `owner` is the URN of the resource it is made for."""
         if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidSpec(
                 f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
@@ -406,7 +430,7 @@ class KindRuntime:
         if problem is not None:
             raise Refused(f"kind cannot run here: {problem}", subject=f"local cluster {name}", remedy="isthmus doctor")
         cluster = KindCluster(name, self._progress)
-        cluster.make(config)
+        cluster.make(config, owner=owner)
         return cluster
 
     def get(self, name: str) -> KindCluster:

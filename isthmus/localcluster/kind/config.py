@@ -18,6 +18,9 @@ POD_SUBNET = "10.244.0.0/16"
 NODE_FOLDER = "/kind/isthmus"
 """Where a node finds its own folder of the cluster's folder: the OCI runtime and the driver root."""
 
+BUCKETS = "/kind/buckets"
+"""Where every node finds the folders that stand for the cluster's buckets."""
+
 OCI_RUNTIME = "oci-runtime"
 DRIVER = "driver"
 
@@ -26,13 +29,20 @@ _RUNTIME_SECTIONS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.ru
 
 
 def document(
-    name: str, nodes: Sequence[LocalNode], folders: Sequence[Path], *, cgroup_v1: bool, restricted: bool
+    name: str,
+    nodes: Sequence[LocalNode],
+    folders: Sequence[Path],
+    buckets: Path,
+    *,
+    cgroup_v1: bool,
+    restricted: bool,
 ) -> str:
     """The configuration of a cluster.
 
     Args:
         nodes: the first one runs the control plane.
         folders: of each node, on this machine; mounted into the node, and the mark by which it is known as ours.
+        buckets: folder of this machine that all of them have mounted.
         cgroup_v1: the host has only version 1, which a kubelet refuses unless it is told.
         restricted: the host lacks CAP_SYS_RESOURCE, so that a negative OOM score cannot be set.
     """
@@ -47,7 +57,7 @@ def document(
             "kubeadmConfigPatches": patches,
             "containerdConfigPatches": containerd,
             "nodes": [
-                _node(node, folder, first=index == 0, alone=len(nodes) == 1)
+                _node(node, folder, buckets, first=index == 0, alone=len(nodes) == 1)
                 for index, (node, folder) in enumerate(zip(nodes, folders, strict=True))
             ],
         },
@@ -55,7 +65,7 @@ def document(
     )
 
 
-def _node(node: LocalNode, folder: Path, *, first: bool, alone: bool) -> dict[str, Any]:
+def _node(node: LocalNode, folder: Path, buckets: Path, *, first: bool, alone: bool) -> dict[str, Any]:
     registration = {"taints": [dict(taint) for taint in node.taints]}
     kind = "InitConfiguration" if first else "JoinConfiguration"
     # Alone, a control plane gets its usual taint: kind takes it away itself, and fails if it is not there.
@@ -63,7 +73,10 @@ def _node(node: LocalNode, folder: Path, *, first: bool, alone: bool) -> dict[st
     return {
         "role": "control-plane" if first else "worker",
         "labels": dict(node.labels),
-        "extraMounts": [{"hostPath": str(folder), "containerPath": NODE_FOLDER}],
+        "extraMounts": [
+            {"hostPath": str(folder), "containerPath": NODE_FOLDER},
+            {"hostPath": str(buckets), "containerPath": BUCKETS},
+        ],
         "kubeadmConfigPatches": patches,
     }
 

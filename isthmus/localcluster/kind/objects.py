@@ -1,13 +1,12 @@
-"""What a kind cluster gets beside kind's own objects: KWOK, which plays simulated nodes. Pure."""
+"""What a kind cluster gets beside kind's own objects: KWOK, which plays simulated nodes, and capped requests. Pure."""
 
 from typing import Any
 
 import yaml
 
-from isthmus.localcluster import kwok
+from isthmus.localcluster import kwok, pod_policies
 from isthmus.localcluster.kind.image import RECIPES
 from isthmus.localcluster.objects import KWOK_RULES, RBAC
-from isthmus.specs.labels import MANAGED_BY, OWNER
 
 Object = dict[str, Any]
 
@@ -16,8 +15,8 @@ NAME = "isthmus-kwok"
 
 
 def manifests() -> list[Object]:
-    """KWOK with the rights it needs, on the node of the control plane."""
-    meta = {"name": NAME, "labels": {MANAGED_BY: OWNER}}
+    """KWOK with the rights it needs, on the node of the control plane; and the cap, since all nodes share one machine."""
+    meta = {"name": NAME}
     here = {**meta, "namespace": NAMESPACE}
     subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
     image = yaml.safe_load((RECIPES / "kwok" / "image.yaml").read_text(encoding="utf-8"))["image"]
@@ -38,6 +37,7 @@ def manifests() -> list[Object]:
     }
     selector = {"app": NAME}
     return [
+        *pod_policies.capped_requests(),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here},
         {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": meta, "rules": KWOK_RULES},
         {

@@ -54,6 +54,8 @@ class State:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """LocalNode each, as data."""
     image: str = ""
+    owner: str = ""
+    """URN of the resource that made it; "" when it was not made as one."""
 
     def ask(self, config: LocalClusterConfig) -> None:
         """Take over what create was asked for."""

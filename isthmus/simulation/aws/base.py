@@ -11,7 +11,7 @@ from isthmus import catalog
 from isthmus.simulation.account import Row
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Fidelity, Property, Usage
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 PARTITION = "aws"
 EC2_DOC = "EC2 API reference, error codes"

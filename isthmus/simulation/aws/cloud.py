@@ -18,8 +18,8 @@ from isthmus.simulation.aws import (
 from isthmus.simulation.aws.base import account_number, quotas, zones_of
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import Call, Cloud, CloudError, Placement, Property, ResourceType, registry
-from isthmus.simulation.values import Properties
 from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.toolchain.values import Properties
 
 DEFAULT_ACCOUNT = "default"
 _LIMIT_CODES = {

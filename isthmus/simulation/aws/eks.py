@@ -45,8 +45,8 @@ from isthmus.simulation.resource import (
     Ref,
     ResourceType,
 )
-from isthmus.simulation.values import Properties
 from isthmus.specs.errors import NotFound
+from isthmus.toolchain.values import Properties
 
 PLATFORM_VERSION = "eks.1"
 _CLUSTER_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")

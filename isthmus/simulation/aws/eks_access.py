@@ -36,8 +36,8 @@ from isthmus.simulation.resource import (
     Ref,
     ResourceType,
 )
-from isthmus.simulation.values import Properties
 from isthmus.specs.errors import NotFound, NotReady
+from isthmus.toolchain.values import Properties
 
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 ACCESS_POLICIES = tuple(

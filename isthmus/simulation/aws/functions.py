@@ -14,8 +14,8 @@ from isthmus import catalog
 from isthmus.simulation.account import Account
 from isthmus.simulation.aws.base import PARTITION, zone_id, zones_of
 from isthmus.simulation.resource import Behaviour, CloudError, Function, Property
-from isthmus.simulation.values import Properties
 from isthmus.specs.errors import InvalidSpec
+from isthmus.toolchain.values import Properties
 
 CALLER_NAME = "isthmus"
 _SUFFIX = "amazonaws.com"

@@ -23,7 +23,7 @@ from isthmus.simulation.resource import (
     Ref,
     ResourceType,
 )
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 
 def _next_version(call: Call) -> Properties:

@@ -29,7 +29,7 @@ from isthmus.simulation.aws.base import (
     zones_of,
 )
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 DEPENDENCIES = Behaviour("deleting one in use is refused with DependencyViolation", "documented", EC2_DOC)
 ABSENT = Behaviour("naming one that does not exist is refused with the type's NotFound code", "documented", EC2_DOC)

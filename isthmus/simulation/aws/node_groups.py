@@ -45,10 +45,10 @@ from isthmus.simulation.resource import (
     ResourceType,
     Usage,
 )
-from isthmus.simulation.values import Properties
 from isthmus.specs.cluster import cards_of
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Shape
+from isthmus.toolchain.values import Properties
 
 _TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 

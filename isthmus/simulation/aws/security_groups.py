@@ -18,7 +18,7 @@ from isthmus.simulation.aws.base import (
 )
 from isthmus.simulation.aws.network import ABSENT, VPC
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 _INLINE_RULE = (
     Property("fromPort", "int", required=True),

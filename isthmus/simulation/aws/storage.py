@@ -10,7 +10,7 @@ import re
 
 from isthmus.simulation.aws.base import ARN, PARTITION, REGION, S3_DOC, TAGS, arn, common, region, updated
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ZONES = {"us-east-1": "Z3AQBSTGFYJSTF", "us-west-2": "Z3BJ6K6RIION7M", "eu-west-1": "Z1BKCTXD74EZPE"}

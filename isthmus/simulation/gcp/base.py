@@ -14,7 +14,7 @@ from isthmus.simulation import clock
 from isthmus.simulation.account import Row
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Property
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 CLOUD_NAME = "gcp"
 COMPUTE_DOC = "Compute Engine API v1 reference"

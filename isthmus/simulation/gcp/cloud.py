@@ -8,8 +8,8 @@ from isthmus import catalog
 from isthmus.simulation.gcp import container, iam, network, node_pools, storage
 from isthmus.simulation.gcp.base import CLOUD_NAME, project_number, quotas, region_of_location, zones_of
 from isthmus.simulation.resource import Behaviour, Cloud, CloudError, Function, Property, ResourceType, registry
-from isthmus.simulation.values import Properties
 from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.toolchain.values import Properties
 
 PROJECT_RULE = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]")
 FROM_OPERATIONS = ("QUOTA_EXCEEDED", "GCE_STOCKOUT")

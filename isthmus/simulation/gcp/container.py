@@ -36,8 +36,8 @@ from isthmus.simulation.resource import (
     Ref,
     ResourceType,
 )
-from isthmus.simulation.values import Properties
 from isthmus.specs.errors import NotFound
+from isthmus.toolchain.values import Properties
 
 PATCH = "4-gke.1000000"
 """Appended to the minor version: GKE's versions look like 1.36.4-gke.1000000."""

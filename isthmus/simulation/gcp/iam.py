@@ -12,7 +12,7 @@ import re
 from isthmus.simulation.account import READY
 from isthmus.simulation.gcp.base import IAM_DOC, PROJECT, etag, project, project_number
 from isthmus.simulation.resource import Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 ACCOUNT_ID_RULE = "[a-z]([-a-z0-9]{4,28}[a-z0-9])"
 MEMBER_KINDS = ("user:", "group:", "domain:", "serviceAccount:", "principal://", "principalSet://")

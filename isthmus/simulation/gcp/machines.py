@@ -13,12 +13,12 @@ from isthmus import catalog
 from isthmus.catalog import mig
 from isthmus.simulation.gcp.base import CLOUD_NAME
 from isthmus.simulation.resource import CloudError
-from isthmus.simulation.values import Properties
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.labels import DEVICE_PLUGIN_CONFIG, GPU_TAINT
 from isthmus.specs.offer import Purchase, Shape
 from isthmus.specs.sharing import GpuSharing
+from isthmus.toolchain.values import Properties
 
 DEFAULT_MACHINE = "e2-medium"
 TAINT_EFFECTS = {

@@ -31,7 +31,7 @@ from isthmus.simulation.gcp.base import (
     zones_of,
 )
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 AUTONAME = Autoname(max_length=63, lower=True)
 NAME = Property("name", replaces=True, filled=True)

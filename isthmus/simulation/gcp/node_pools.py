@@ -17,8 +17,8 @@ from isthmus.simulation.gcp.container import CLUSTER, DEFAULT_ACCOUNT, local_clu
 from isthmus.simulation.gcp.container_properties import POOL_PROPERTIES
 from isthmus.simulation.gcp.iam import ACCOUNT
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Placement, Ref, ResourceType, Usage
-from isthmus.simulation.values import Properties
 from isthmus.specs.sharing import GpuSharing
+from isthmus.toolchain.values import Properties
 
 
 def cluster_of(call: Call) -> Row:

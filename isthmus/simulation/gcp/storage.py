@@ -7,7 +7,7 @@ import re
 from isthmus.simulation.gcp.base import LABELS, PROJECT, SELF_LINK, STORAGE_DOC, etag, labelled, location, project
 from isthmus.simulation.gcp.iam import ETAG, MEMBER, MEMBER_REF, PUBLIC_MEMBERS, ROLE, validate_grant
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 
 BUCKET_RULE = r"[a-z0-9]([-a-z0-9_.]{1,220}[a-z0-9])"
 LABEL_LIMIT = 63

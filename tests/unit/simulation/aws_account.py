@@ -10,7 +10,7 @@ from isthmus.simulation import local
 from isthmus.simulation.account import Account, Row
 from isthmus.simulation.aws.cloud import CLOUD
 from isthmus.simulation.operations import Operations
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 from tests.local_backend import FileBackend, FileCluster
 
 NAME, REGION = "aws-test", "us-east-1"

@@ -9,7 +9,7 @@ from isthmus.simulation import local
 from isthmus.simulation.account import Account
 from isthmus.simulation.gcp.cloud import CLOUD
 from isthmus.simulation.operations import Operations
-from isthmus.simulation.values import Properties
+from isthmus.toolchain.values import Properties
 from tests.local_backend import FileBackend, FileCluster
 
 PROJECT = "p-test01"

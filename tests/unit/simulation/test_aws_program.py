@@ -16,7 +16,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from isthmus.simulation import local
 from isthmus.simulation.account import READY
-from isthmus.simulation.values import decode, encode
+from isthmus.toolchain.values import decode, encode
 from tests.unit.infra.stacks import infrastructure, settings
 from tests.unit.simulation.aws_account import NODE_GROUP, Aws
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from isthmus.simulation import capacity, clock, faults, quota, values
+from isthmus.simulation import capacity, clock, faults, quota
 from isthmus.simulation.account import READY, Account, Row, is_alive, key_of, open_account, this_process
 from isthmus.simulation.check import Change, checked, differences
 from isthmus.simulation.names import LIMIT, local_name
 from isthmus.simulation.quota import Quota
 from isthmus.simulation.resource import CloudError, Placement, Property, ResourceType, Usage, walk
-from isthmus.simulation.values import UNKNOWN, Secret, conceal, decode, encode, reveal
 from isthmus.specs.errors import NotFound
+from isthmus.toolchain import values
+from isthmus.toolchain.values import UNKNOWN, Secret, conceal, decode, encode, reveal
 
 NEVER = threading.Event()
 

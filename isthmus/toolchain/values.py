@@ -2,7 +2,7 @@
 
 The wire carries google.protobuf Structs in which secrets, unknowns, outputs and resource references are marked by
 signatures (pulumi/pulumi sdk/go/common/resource/properties.go; the constants below are part of the protocol). Inside
-the simulation a value is a plain Python value; two wrappers are left: `Secret` around a value and the one `UNKNOWN`.
+a provider a value is a plain Python value; two wrappers are left: `Secret` around a value and the one `UNKNOWN`.
 Assets and archives are not understood: no resource type here takes one.
 """
 
