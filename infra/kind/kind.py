@@ -74,6 +74,8 @@ class Kind:
 
     def node_pool(self, cluster: Cluster, pool: NodePool) -> Pool:
         """See Cloud.node_pool. The nodes came with the cluster."""
+        if not isinstance(cluster.resource, LocalCluster):
+            raise TypeError(f"cluster {cluster.name} was made by another cloud")
         return Pool(pool.name, self._machine(pool), cluster.resource)
 
     def bucket(self, name: str) -> Bucket:

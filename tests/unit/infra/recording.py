@@ -22,6 +22,8 @@ OUTPUTS: dict[str, dict[str, Any]] = {
     "aws:ec2/launchTemplate:LaunchTemplate": {"latestVersion": 1},
     "aws:ecr/repository:Repository": {"repositoryUrl": "111122223333.dkr.ecr.us-east-1.amazonaws.com/isthmus/images"},
     "gcp:container/cluster:Cluster": {"endpoint": "203.0.113.7", "masterAuth": {"clusterCaCertificate": "Y2E="}},
+    "isthmus:kind:Cluster": {"endpoint": "https://127.0.0.1:41000", "certificateAuthority": "Y2E="},
+    "isthmus:kind:Bucket": {"url": "file:///kind/buckets/isthmus-data"},
     "gcp:serviceaccount/account:Account": {
         "email": "sa@p.iam.gserviceaccount.com",
         "name": "projects/p/serviceAccounts/sa",

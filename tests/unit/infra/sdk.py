@@ -10,6 +10,9 @@ from typing import Any
 
 import pulumi
 from pulumi import _types
+from pydantic import ValidationError
+
+from isthmus.localcluster.kind.resources import TYPES
 
 PROVIDER = "pulumi:providers:"
 
@@ -31,7 +34,20 @@ def args_class(token: str) -> type:
 
 def problems(token: str, inputs: dict[str, Any]) -> list[str]:
     """Every input that the SDK does not know and every required one that is missing, nested ones too."""
+    if token.startswith("isthmus:") or token == f"{PROVIDER}isthmus":
+        return _own_problems(token, inputs)
     return _problems(args_class(token), inputs, token)
+
+
+def _own_problems(token: str, inputs: dict[str, Any]) -> list[str]:
+    """The same for our own provider, whose types check their inputs themselves."""
+    if token.startswith(PROVIDER):
+        return []
+    try:
+        TYPES[token].inputs.model_validate({key: value for key, value in inputs.items() if value is not None})
+    except ValidationError as error:
+        return [f"{token}: {item['loc']} {item['msg']}" for item in error.errors()]
+    return []
 
 
 def _problems(expected: type, value: dict[str, Any], where: str) -> list[str]:

@@ -13,9 +13,11 @@ from isthmus.specs.cluster import NodePool
 from isthmus.specs.stack import StackSettings
 
 ROOT = Path(__file__).resolve().parents[3]
-REAL = ("aws", "gcp")
+SOLD = ("aws", "gcp")
+"""Clouds with an account, regions and prices."""
+REAL = (*SOLD, "kind")
 PAIRS = (("aws", "aws-sim"), ("gcp", "gcp-sim"))
-NAMES = ("aws", "aws-sim", "gcp", "gcp-sim")
+NAMES = ("aws", "aws-sim", "gcp", "gcp-sim", "kind")
 
 
 def settings(name: str, **changes: Any) -> StackSettings:

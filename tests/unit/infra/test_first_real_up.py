@@ -11,7 +11,7 @@ from infra import checks
 from isthmus import catalog
 from isthmus.specs.offer import Purchase
 from isthmus.specs.stack import StackSettings
-from tests.unit.infra.stacks import REAL, ROOT, settings
+from tests.unit.infra.stacks import SOLD, ROOT, settings
 
 PAGE = (ROOT / "docs" / "first-real-up.md").read_text(encoding="utf-8")
 HOURS = Decimal(730)
@@ -54,7 +54,7 @@ def parts(chosen: StackSettings) -> list[Decimal]:
     return [*found, disk_gib * service(chosen, DISK[chosen.cloud]) / HOURS]
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", SOLD)
 def test_prices_are_those_of_the_catalog(name: str) -> None:
     chosen = settings(name)
     section = PAGE.split(f"| {name.upper()}, {chosen.region} |")[1].split("\n\n")[0]
@@ -65,7 +65,7 @@ def test_prices_are_those_of_the_catalog(name: str) -> None:
     assert f"{total * HOURS:,.2f} a month" in section
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", SOLD)
 @pytest.mark.parametrize("purchase", ["on-demand", "spot"])
 def test_every_quota_that_the_machines_count_against_is_named(name: str, purchase: Purchase) -> None:
     chosen, facts = settings(name), catalog.load()

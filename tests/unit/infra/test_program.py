@@ -91,8 +91,9 @@ def test_kubernetes_objects_go_before_nodes_and_access(name: str) -> None:
     recording = made(name)
     (provider,) = [item for item in recording.resources if item.token == "pulumi:providers:kubernetes"]
     needs = recording.depends(provider.urn)
-    nodes = [item for item in recording.resources if item.token.endswith((":NodeGroup", ":NodePool")) and item.custom]
-    assert len(nodes) == 3 and {item.urn for item in nodes} <= needs
+    ends = (":NodeGroup", ":NodePool", "isthmus:kind:Cluster")  # kind's nodes come with the cluster
+    nodes = [item for item in recording.resources if item.token.endswith(ends) and item.custom]
+    assert len(nodes) == (1 if name == "kind" else 3) and {item.urn for item in nodes} <= needs
     access = [item for item in recording.resources if "accessPolicyAssociation" in item.token]
     assert {item.urn for item in access} <= needs
     for item in recording.resources:
@@ -105,7 +106,9 @@ def test_the_device_plugin_is_deployed_where_the_cloud_has_none_of_its_own() -> 
         name: {item.name for item in made(name).resources if item.token == "kubernetes:apps/v1:DaemonSet"}
         for name in NAMES
     }
-    assert daemons["aws"] == daemons["aws-sim"] and any("device-plugin" in name for name in daemons["aws"])
+    assert daemons["aws"] == daemons["aws-sim"] == daemons["kind"] and any(
+        "device-plugin" in name for name in daemons["aws"]
+    )
     assert daemons["gcp"] == daemons["gcp-sim"] == set()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.specs.stack import SIMULATED_PLUGIN_VERSION
+from isthmus.specs.stack import LOCAL_PLUGIN_VERSION, SIMULATED_PLUGIN_VERSION
 from isthmus.toolchain import launchers
 
 
@@ -41,6 +41,7 @@ def test_all_scripts_are_written_and_runnable(isthmus_home: Path, environment: P
         real.parent / launchers.LANGUAGE_HOST,
         plugins / f"resource-aws-v{SIMULATED_PLUGIN_VERSION}/pulumi-resource-aws",
         plugins / f"resource-gcp-v{SIMULATED_PLUGIN_VERSION}/pulumi-resource-gcp",
+        plugins / f"resource-isthmus-v{LOCAL_PLUGIN_VERSION}/pulumi-resource-isthmus",
     }
     assert all(os.access(path, os.X_OK) and launchers.is_ours(path) for path in written)
 
@@ -71,7 +72,7 @@ def test_the_user_s_own_pulumi_home_gets_the_plugins_too(
 ) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "theirs"))
     written = launchers.write_all(real)
-    assert sum(tmp_path / "theirs" in path.parents for path in written) == 2
+    assert sum(tmp_path / "theirs" in path.parents for path in written) == 3
 
 
 def test_folders_with_spaces_and_quotes(isthmus_home: Path, tmp_path: Path) -> None:
