@@ -11,7 +11,7 @@ from infra import checks
 from isthmus import catalog
 from isthmus.specs.offer import Purchase
 from isthmus.specs.stack import StackSettings
-from tests.unit.infra.stacks import SOLD, ROOT, settings
+from tests.unit.infra.stacks import ROOT, SOLD, settings
 
 PAGE = (ROOT / "docs" / "first-real-up.md").read_text(encoding="utf-8")
 HOURS = Decimal(730)
