@@ -8,6 +8,7 @@ from isthmus.kube import Cluster, wait
 from isthmus.localcluster import images
 from isthmus.localcluster.runtime import LocalCluster
 from isthmus.specs.errors import NotFound
+from isthmus.specs.labels import GPU_RESOURCE
 from isthmus.toolchain import home
 
 PROBE_IMAGE = "isthmus.dev/test/probe:1"
@@ -74,12 +75,14 @@ class Probes:
 
 def pod(
     namespace: str, name: str, words: tuple[str, ...], *, mounts: list[dict[str, Any]] | None = None,
-    environment: dict[str, str] | None = None, metadata: dict[str, Any] | None = None, **spec: Any,
+    environment: dict[str, str] | None = None, cards: int = 0, metadata: dict[str, Any] | None = None, **spec: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The manifest of a pod that runs the probe once; further words go into its spec."""
     container: dict[str, Any] = {"name": "probe", "image": PROBE_IMAGE, "args": list(words), "imagePullPolicy": "Never"}
     if mounts:
         container["volumeMounts"] = mounts
+    if cards:
+        container["resources"] = {"limits": {GPU_RESOURCE: str(cards)}}
     if environment:
         container["env"] = [{"name": key, "value": value} for key, value in environment.items()]
     return {

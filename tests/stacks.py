@@ -35,12 +35,14 @@ class Stacks:
     """The isthmus and pulumi commands on the repository's stacks, with state and clusters in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
+        """`folder` becomes the home, or is one that an earlier run kept."""
         # The home of the session may itself have borrowed its programs: the plugins lie beside the real ones.
         plugins = home.tools().resolve().parent / "pulumi" / "plugins"
-        self.home = borrow_home(folder)
+        self.home = folder if (folder / "pulumi").is_dir() else borrow_home(folder)
         self.program = ROOT
-        (self.home / "pulumi").mkdir(mode=0o700)
-        (self.home / "pulumi" / "plugins").symlink_to(plugins)
+        (self.home / "pulumi").mkdir(mode=0o700, exist_ok=True)
+        if not (self.home / "pulumi" / "plugins").is_symlink():
+            (self.home / "pulumi" / "plugins").symlink_to(plugins)
         self.environment = {**os.environ, "ISTHMUS_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
         self.environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.environment['PATH']}"
         for name in ("PULUMI_HOME", "PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE_FILE"):
@@ -67,8 +69,8 @@ class Stacks:
 
     def clusters(self) -> list[runtime.LocalCluster]:
         """The local clusters of this home."""
-        with self._as_home():
-            return runtime.choose().list()
+        with self.as_home():
+            return runtime.EveryRuntime().list()
 
     def local(self, stack: str) -> runtime.LocalCluster:
         """The local cluster behind a stack."""
@@ -82,6 +84,8 @@ class Stacks:
     def settings(self, stack: str, **changes: Any) -> None:
         """From now on work in a copy of the program in which these settings of a stack are other ones."""
         copy = self.home.parent / "program"
+        if copy.is_dir():
+            self.program = copy
         if self.program == ROOT:
             shutil.copytree(ROOT / stack_settings.CONFIG_DIR, copy / stack_settings.CONFIG_DIR)
             for name in ("Pulumi.yaml", "__main__.py"):
@@ -124,11 +128,12 @@ class Stacks:
 
     def end(self) -> None:
         """Delete every cluster of this home, whatever the tests left."""
-        with self._as_home():
-            for cluster in runtime.choose().list():
+        with self.as_home():
+            for cluster in runtime.EveryRuntime().list():
                 cluster.delete()
 
-    def _as_home(self) -> contextlib.AbstractContextManager[Any]:
+    def as_home(self) -> contextlib.AbstractContextManager[Any]:
+        """While this lasts, this process works in that home, too."""
         return unittest.mock.patch.dict(os.environ, {home.HOME_VARIABLE: str(self.home)})
 
     def _run(self, command: list[str], code: int | None) -> subprocess.CompletedProcess[str]:

@@ -211,6 +211,15 @@ def choose(name: str | None = None) -> Runtime:
     )
 
 
+def choose_problem(name: str) -> str | None:
+    """None when the runtime of that name can run here, else a sentence saying what is missing."""
+    try:
+        choose(name)
+    except Refused as refusal:
+        return refusal.message
+    return None
+
+
 class EveryRuntime:
     """All runtimes as one (the Runtime protocol): a cluster is found wherever it is, and a new one is made by the runtime
     that the environment names (RUNTIME_VARIABLE), else by the first that can run here."""

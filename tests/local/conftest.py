@@ -20,10 +20,6 @@ from tests.clusters import probe_archive as build_probe_archive
 from tests.stacks import Stacks
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--keep-cluster", action="store_true", help="leave the session's cluster running, to look at it")
-
-
 @pytest.fixture(scope="session")
 def can_run() -> None:
     """Skips where the embedded runtime cannot run, in its own words."""

@@ -16,7 +16,7 @@ from tests.clusters import Probes, borrow_home, probe_archive
 
 pytestmark = pytest.mark.local
 
-RUNTIMES = ["embedded", "kind"]
+RUNTIMES = ["embedded", pytest.param("kind", marks=pytest.mark.e2e)]
 NAME = "conform"
 
 

@@ -2,10 +2,14 @@
      probe say TEXT            print TEXT
      probe resolve NAME        print the address of NAME, as the C library resolves it (resolv.conf of the pod)
      probe connect HOST PORT   print "connected" when something listens there
+     probe listen PORT TEXT    send TEXT to everyone who connects, for ever
+     probe fetch HOST PORT     print what HOST sends
+     probe environment NAME    print an environment variable
      probe write FILE TEXT     write TEXT to FILE, then print the file
      probe read FILE           print FILE
      probe libraries           print "driver" when the NVIDIA library is mounted, else "none"
    With `stay` as the first word it sleeps after that instead of ending. */
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +35,19 @@ static struct addrinfo *look_up(const char *name, const char *port) {
   return problem == 0 ? found : NULL;
 }
 
+static int listen_for_ever(const char *port, const char *text) {
+  struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
+  int door = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(door, (struct sockaddr *)&here, sizeof here) != 0 || listen(door, 8) != 0) { perror("listen"); return 1; }
+  for (;;) {
+    int guest = accept(door, NULL, NULL);
+    if (guest < 0) { perror("accept"); return 1; }
+    if (write(guest, text, strlen(text)) < 0) perror("write");
+    close(guest);
+  }
+}
+
 static int run(int count, char **words) {
   const char *what = count > 0 ? words[0] : "";
   if (strcmp(what, "say") == 0 && count == 2) return puts(words[1]) < 0;
@@ -51,12 +68,21 @@ static int run(int count, char **words) {
     getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
     return puts(text) < 0;
   }
-  if (strcmp(what, "connect") == 0 && count == 3) {
+  if (strcmp(what, "environment") == 0 && count == 2) {
+    const char *value = getenv(words[1]);
+    return puts(value == NULL ? "" : value) < 0;
+  }
+  if (strcmp(what, "listen") == 0 && count == 3) return listen_for_ever(words[1], words[2]);
+  if ((strcmp(what, "connect") == 0 || strcmp(what, "fetch") == 0) && count == 3) {
     struct addrinfo *found = look_up(words[1], words[2]);
     if (found == NULL) return 1;
     int connection = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(connection, found->ai_addr, found->ai_addrlen) != 0) { perror("connect"); return 1; }
-    return puts("connected") < 0;
+    if (strcmp(what, "connect") == 0) return puts("connected") < 0;
+    char text[256];
+    ssize_t got = read(connection, text, sizeof text - 1);
+    text[got > 0 ? got : 0] = '\0';
+    return puts(text) < 0;
   }
   fputs("usage: see probe.c\n", stderr);
   return 2;
