@@ -61,9 +61,8 @@ def test_a_node_that_was_stopped_and_started_again_is_whole(cluster: KindCluster
 def test_a_port_that_was_taken_meanwhile_is_named(cluster: KindCluster) -> None:
     cluster.stop()
     port = urlsplit(cluster.endpoint).port
-    with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(NotReady, match=f"{port}"):
-            cluster.start()
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(NotReady, match=f"{port}"):
+        cluster.start()
     cluster.start()
     assert cluster.status().phase == "running"
 
@@ -73,6 +72,8 @@ def test_a_cluster_whose_containers_are_gone_is_read_as_gone_and_made_anew(clust
     docker.docker("rm", "--force", "--volumes", *cluster.node_names())
     assert cluster.status().phase == "dead" and "gone" in cluster.status().message
     assert resources.TYPES["isthmus:kind:Cluster"].read(cluster.name) is None
+    with pytest.raises(NotReady, match="gone"):
+        cluster.start()
     again = KindRuntime().create(cluster.name, LocalClusterConfig())
     assert again.status().phase == "running" and Cluster(again.kubeconfig()).ready()
 
@@ -186,7 +187,12 @@ def test_a01_down_of_a_stack_whose_cluster_was_deleted_by_hand(tmp_path: Path) -
     """pulumi/pulumi-kubernetes#2517 on kind."""
     stacks = Stacks(tmp_path / "home")
     name = f"f{secrets.token_hex(3)}"
-    pools = {"systemPool": {"name": "system", "instanceType": "node"}, "gpuPools": [], "samples": [], "costReport": "false"}
+    pools = {
+        "systemPool": {"name": "system", "instanceType": "node"},
+        "gpuPools": [],
+        "samples": [],
+        "costReport": "false",
+    }
     stacks.settings("kind", clusterName=name, **pools)
     try:
         stacks.pulumi("up", "-s", "kind", "--yes", "--skip-preview")
@@ -203,10 +209,18 @@ def test_a01_down_of_a_stack_whose_cluster_was_deleted_by_hand(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_twenty_creations_leave_nothing() -> None:
-    before = (containers(), docker.docker("volume", "ls", "--quiet"), sorted(path.name for path in home.home().iterdir()))
+    before = (
+        containers(),
+        docker.docker("volume", "ls", "--quiet"),
+        sorted(path.name for path in home.home().iterdir()),
+    )
     for _ in range(20):
         name = f"f{secrets.token_hex(3)}"
         KindRuntime().create(name, LocalClusterConfig()).delete()
-    after = (containers(), docker.docker("volume", "ls", "--quiet"), sorted(path.name for path in home.home().iterdir()))
+    after = (
+        containers(),
+        docker.docker("volume", "ls", "--quiet"),
+        sorted(path.name for path in home.home().iterdir()),
+    )
     assert after == before
     assert not list(home.clusters().iterdir())

@@ -7,6 +7,7 @@ idle. Nothing here decides whether `make test` passes.
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.kube import Cluster, wait
+from isthmus.localcluster import runtime
+from isthmus.localcluster.kind import KindRuntime
 from isthmus.specs import labels
+from isthmus.toolchain import home
+from tests.clusters import borrow_home
 from tests.stacks import ROOT, Stacks
 
 pytestmark = [pytest.mark.performance, pytest.mark.local]
@@ -77,7 +82,7 @@ def wait_for_samples(stacks: Stacks) -> None:
 
 def test_training_through_the_platform_against_by_hand(stacks: Stacks) -> None:
     """The same program, data and four processes: through operator, kubelet and containers, and started by hand."""
-    epochs = 150
+    epochs = 320
     done = stacks.isthmus("run", "ddp-digits", "-s", STACK, "--follow", "--json", "--set", f"env.EPOCHS={epochs}")
     platform = json.loads(done.stdout)
     by_hand = timed(lambda: by_hand_run(stacks, epochs))
@@ -89,26 +94,60 @@ def test_training_through_the_platform_against_by_hand(stacks: Stacks) -> None:
 
 def by_hand_run(stacks: Stacks, epochs: int) -> None:
     """Four processes in the unpacked training image, without Kubernetes."""
-    [root] = image_roots(stacks)
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "WORLD_SIZE": "4", "EPOCHS": str(epochs),
                    "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            ["chroot", str(root), "python3", "/opt/isthmus/ddp_digits.py"],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": "0"}, stdout=subprocess.DEVNULL,
+    with tempfile.TemporaryDirectory() as folder:
+        # A mount namespace of its own, so that the mount ends with the process.
+        layers = ":".join(map(str, image_layers(stacks)))
+        enter = (
+            f'mount -t overlay -o lowerdir={layers} none "$0" && exec chroot "$0" python3 /opt/isthmus/ddp_digits.py'
         )
-        for rank in range(4)
-    ]  # fmt: skip
-    assert [rank.wait(timeout=900) for rank in ranks] == [0, 0, 0, 0]
+        ranks = [
+            subprocess.Popen(
+                ["unshare", "--mount", "sh", "-c", enter, folder],
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": "0"}, stdout=subprocess.DEVNULL,
+            )
+            for rank in range(4)
+        ]  # fmt: skip
+        assert [rank.wait(timeout=900) for rank in ranks] == [0, 0, 0, 0]
 
 
-def image_roots(stacks: Stacks) -> list[Path]:
-    """Where the training image lies unpacked: the snapshot with its programs."""
-    found = sorted((stacks.home / "images" / "unpacked").glob("**/fs/opt/isthmus/ddp_digits.py"))
-    roots = [path.parents[2] for path in found if (path.parents[2] / "usr/bin/python3").exists()]
-    if not roots:
-        pytest.skip("the training image has more than one layer: no single folder to start it from by hand")
-    return roots[:1]
+def image_layers(stacks: Stacks) -> list[Path]:
+    """Where the layers of the training image lie unpacked, the upper one first."""
+    snapshots = sorted((stacks.home / "images" / "unpacked").resolve().glob("**/snapshots/*/fs"))
+    upper = [path for path in snapshots if (path / "opt/isthmus/ddp_digits.py").exists()]
+    base = [path for path in snapshots if (path / "usr/lib/python3/dist-packages/torch").exists()]
+    return [upper[-1], base[-1]]  # the newest of each, where an older image was replaced
+
+
+def test_a_cluster_against_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From nothing to a usable embedded cluster, and `kind create cluster --wait` alone with its image there."""
+    problem = runtime.choose_problem("kind")
+    if problem is not None:
+        pytest.skip(problem)
+    monkeypatch.setenv("ISTHMUS_HOME", str(borrow_home(tmp_path / "home")))
+    from isthmus.localcluster.kind import image
+
+    node = image.ensure(print)
+    embedded = timed(lambda: runtime.choose("embedded").create("bench", runtime.LocalClusterConfig()))
+    runtime.EveryRuntime().get("bench").delete()
+    made = KindRuntime().create("bench-config", runtime.LocalClusterConfig())  # its configuration, for the bare command
+    config = made.paths.config.read_bytes()
+    made.delete()
+    (tmp_path / "kind.json").write_bytes(config)
+    made.paths.node(0).mkdir(parents=True)
+    command = [str(home.tool("kind")), "create", "cluster", "--name", "bench", "--image", node, "--wait", "120s",
+               "--config", str(tmp_path / "kind.json"), "--kubeconfig", str(tmp_path / "kubeconfig")]  # fmt: skip
+    try:
+        kind = timed(lambda: subprocess.run(command, check=True, capture_output=True))
+    finally:
+        subprocess.run(
+            [str(home.tool("kind")), "delete", "cluster", "--name", "bench"], check=False, capture_output=True
+        )
+    print(
+        f"\n  a cluster: embedded {embedded:.1f} s, `kind create cluster` alone {kind:.1f} s, both measured in this run;"
+    )
+    print(f"  ratio {embedded / kind:.2f}, budget 0.5")
 
 
 def test_disk(stacks: Stacks) -> None:

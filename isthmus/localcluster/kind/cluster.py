@@ -236,7 +236,14 @@ class KindCluster:
         self._bring_up(state)
 
     def _start(self, state: State) -> None:
-        stopped = [_name(node) for node in self._ours() if not node["State"]["Running"]]
+        nodes = self._ours()
+        if not nodes:
+            raise NotReady(
+                "its containers are gone, and with them all it held",
+                subject=f"local cluster {self.name}",
+                remedy="isthmus refresh and up make it anew; isthmus down --cluster-gone deletes what is left",
+            )
+        stopped = [_name(node) for node in nodes if not node["State"]["Running"]]
         for name in sorted(stopped, key=state.node_names().index):  # the control plane first: others ask it
             docker.docker("start", name)
         self._bring_up(state)

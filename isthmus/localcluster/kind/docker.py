@@ -27,10 +27,10 @@ def problem() -> str | None:
     done = _run("version", "--format", "{{.Server.Version}}", seconds=20)
     if done.returncode == 0:
         return None
-    words = done.stderr.strip().splitlines()[-1:] or ["no answer"]
+    words = _cause(done.stderr) or "no answer"
     if "permission denied" in done.stderr:
-        return f"this user may not use Docker ({words[0]})"
-    return f"the Docker engine does not answer ({words[0]})"
+        return f"this user may not use Docker ({words})"
+    return f"the Docker engine does not answer ({words})"
 
 
 def docker(*arguments: str, seconds: float = SECONDS, text: str | None = None) -> str:
@@ -47,10 +47,8 @@ def docker(*arguments: str, seconds: float = SECONDS, text: str | None = None) -
     """
     done = _run(*arguments, seconds=seconds, text=text)
     if done.returncode:
-        words = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise NotReady(
-            f"docker {' '.join(arguments[:2])} failed: {words[0]}", subject="Docker", remedy="isthmus doctor"
-        )
+        words = _cause(done.stderr) or f"exit code {done.returncode}"
+        raise NotReady(f"docker {' '.join(arguments[:2])} failed: {words}", subject="Docker", remedy="isthmus doctor")
     return done.stdout
 
 
@@ -68,8 +66,8 @@ def feed(file: Path, *arguments: str, seconds: float) -> None:
         except subprocess.TimeoutExpired as error:
             raise NotReady(f"docker {arguments[0]} took over {seconds:.0f} s", subject=str(file)) from error
     if done.returncode:
-        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise NotReady(f"{file.name}: {words[0]}", subject=str(file))
+        words = _cause(done.stderr.decode(errors="replace")) or f"exit code {done.returncode}"
+        raise NotReady(f"{file.name}: {words}", subject=str(file))
 
 
 def has_network(name: str) -> bool:
@@ -110,3 +108,9 @@ def _run(*arguments: str, seconds: float, text: str | None = None) -> "subproces
         return subprocess.CompletedProcess(arguments, 1, "", f"no answer in {seconds:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(arguments, 127, "", str(error))
+
+
+def _cause(text: str) -> str:
+    """The line of an error output that says why: the engine's own, else the last."""
+    lines = text.strip().splitlines()
+    return next((line for line in lines if line.startswith("Error response from daemon")), lines[-1] if lines else "")
