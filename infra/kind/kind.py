@@ -15,9 +15,9 @@ import pulumi
 from infra import kubeconfig
 from infra.cloud import Bucket, Cluster, Pool, Registry, StorageClass, WorkloadIdentity
 from infra.kind.resources import LocalBucket, LocalCluster, LocalProvider
-from isthmus.catalog import Catalog
+from isthmus.catalog import Catalog, sharing
 from isthmus.specs import labels
-from isthmus.specs.cluster import ClusterSpec, NodePool
+from isthmus.specs.cluster import ClusterSpec, NodePool, cards_of
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.offer import Shape
 from isthmus.specs.stack import LOCAL_PLUGIN_VERSION, StackSettings
@@ -126,7 +126,8 @@ class Kind:
                 remedy=f"write instanceType: {MACHINE}, or only a gpu",
             )
         if pool.gpu is not None:
-            self._catalog.gpu(pool.gpu.model)
+            model = self._catalog.gpu(pool.gpu.model).model
+            sharing.check(self._catalog, pool.sharing, model, self.name, subject=f"pool {pool.name}")
         if pool in self._settings.gpu_pools and pool.gpu is None:
             raise InvalidSpec(
                 f"GPU pool {pool.name} has no cards",
@@ -140,10 +141,9 @@ class Kind:
         node: dict[str, Any] = {"labels": {labels.POOL: pool.name}, "taints": []}
         if pool.gpu is not None:
             node["labels"] |= self.gpu_node_labels(pool.gpu.model)
-            node["gpu"] = {"model": pool.gpu.model, "count": pool.gpu.count}
+            node["gpu"] = cards_of(pool.gpu.model, pool.gpu.count, pool.sharing).model_dump(mode="json")
+            node["labels"] |= pool.sharing.node_labels
             node["taints"] = [{"key": labels.GPU_TAINT, "value": "present", "effect": "NoSchedule"}]
-        if pool.sharing.config_name:
-            node["labels"][labels.DEVICE_PLUGIN_CONFIG] = pool.sharing.config_name
         return node
 
     def _machine(self, pool: NodePool) -> Shape:

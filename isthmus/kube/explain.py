@@ -6,7 +6,7 @@ where, and who has them. Each sentence names an object and a cause. The function
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -24,6 +24,9 @@ IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPul
 
 CREATE_FAILURES = frozenset({"FailedCreate", "FailedCreatePod", "FailedCreateService"})
 """Event reasons of controllers that could not create an object (quota, admission)."""
+
+REJECTED = "Pod was rejected:"
+"""How the kubelet begins its message for a pod it did not admit (pkg/kubelet/kubelet.go, v1.36)."""
 
 VOLUME_REASONS = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
 
@@ -101,7 +104,21 @@ def explain(facts: Facts, *, within: str | None = None) -> list[str]:
             for reason in explain_pod(pod, facts):
                 reasons.setdefault(reason, []).append(_name(pod).removeprefix(f"{within}/"))
     sentences = [f"{_pods(names)}: {reason}" for reason, names in reasons.items()]
+    sentences += refused(facts.pods, within=within)
     return _shorten([*sentences, *_not_created(facts.events)])
+
+
+def refused(pods: Sequence[Object], *, within: str | None = None) -> list[str]:
+    """Pods that a kubelet turned away, a sentence for each owner: they stay, and a controller goes on making more of them
+    (case A09, kubernetes/kubernetes#108152)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        status = pod.get("status") or {}
+        if status.get("phase") == "Failed" and str(status.get("message", "")).startswith(REJECTED):
+            owner = next(iter(pod["metadata"].get("ownerReferences") or ()), {"uid": pod["metadata"]["name"]})
+            key = (str(owner["uid"]), str(status["message"]).removeprefix(REJECTED).strip())
+            found.setdefault(key, []).append(_name(pod).removeprefix(f"{within}/"))
+    return [f"{_pods(names)}: refused by the kubelet, and must be deleted: {why}" for (_, why), names in found.items()]
 
 
 def is_waiting(pod: Mapping[str, Any]) -> bool:

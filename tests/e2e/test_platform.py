@@ -39,14 +39,18 @@ def gpu_nodes(kube: Cluster) -> list[dict[str, Any]]:
     ]
 
 
+def is_ready(node: dict[str, Any]) -> bool:
+    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", ())}
+    return conditions.get("Ready") == "True"
+
+
 def pods_of(kube: Cluster, job: str) -> list[dict[str, Any]]:
     return kube.list("v1", "Pod", labels.RUNS_NAMESPACE, selector={"training.kubeflow.org/job-name": job})
 
 
 def test_cluster_every_node_is_ready_and_named_by_its_pool(platform: Platform) -> None:
     for node in platform.kube.list("v1", "Node"):
-        conditions = {item["type"]: item["status"] for item in node["status"]["conditions"]}
-        assert conditions["Ready"] == "True" and labels.POOL in node["metadata"]["labels"]
+        assert is_ready(node) and labels.POOL in node["metadata"]["labels"]
 
 
 def test_nvidia_device_plugin_advertises_every_node_s_own_cards(platform: Platform) -> None:
@@ -54,16 +58,6 @@ def test_nvidia_device_plugin_advertises_every_node_s_own_cards(platform: Platfo
     counts = sorted(int(node["status"]["allocatable"][labels.GPU_RESOURCE]) for node in nodes)
     assert counts == ([2, 2] if platform.name == "kind" else [4])
     assert {node["metadata"]["labels"][labels.GPU_MODEL] for node in nodes} == {"T4"}
-
-
-def test_nvidia_device_plugin_gives_a_pod_the_card_it_asked_for(platform: Platform, probes: Probes) -> None:
-    seen = set()
-    for node in gpu_nodes(platform.kube):
-        name = node["metadata"]["name"]
-        text = probes.run(f"card-{len(seen)}", "environment", "NVIDIA_VISIBLE_DEVICES", nodeName=name, cards=1)
-        assert text.startswith("GPU-") and "," not in text
-        seen.add(text)
-    assert len(seen) == len(gpu_nodes(platform.kube)), "two nodes show the same card"
 
 
 def test_training_operator_trains_the_ddp_digits_sample(platform: Platform) -> None:
@@ -93,6 +87,17 @@ def test_isthmus_run_follows_ddp_digits_to_its_end(platform: Platform) -> None:
     )
     result = json.loads(done.stdout)
     assert (result["state"], result["source"]) == ("Succeeded", "measured")
+
+
+def test_nvidia_device_plugin_gives_a_pod_the_card_it_asked_for(platform: Platform, probes: Probes) -> None:
+    """After the training above, which takes all of them."""
+    seen = set()
+    for node in gpu_nodes(platform.kube):
+        name = node["metadata"]["name"]
+        text = probes.run(f"card-{len(seen)}", "environment", "NVIDIA_VISIBLE_DEVICES", nodeName=name, cards=1)
+        assert text.startswith("GPU-") and "," not in text
+        seen.add(text)
+    assert len(seen) == len(gpu_nodes(platform.kube)), "two nodes show the same card"
 
 
 def test_network_pods_of_two_nodes_reach_each_other_by_name(platform: Platform, probes: Probes) -> None:
@@ -155,6 +160,7 @@ def test_kwok_plays_a_node_that_only_schedules(platform: Platform) -> None:
     name = "e2e-simulated"
     kwok.add(kube, [kwok.simulated_node(name, {"cpu": "8", "memory": "32Gi", "pods": "10", "nvidia.com/gpu": "8"})])
     try:
+        wait.until(lambda: is_ready(kube.get("v1", "Node", name)), seconds=60, what="KWOK to take the node")
         kube.apply({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "plays", "namespace": labels.RUNS_NAMESPACE,

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,10 @@ from isthmus.localcluster.runtime import (
     ProcessStatus,
 )
 from isthmus.localcluster.state import write_file
+from isthmus.specs import labels
 from isthmus.specs.cluster import NAME_PATTERN, GpuCards
 from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound, NotReady, Refused
+from isthmus.specs.sharing import GpuSharing
 from isthmus.toolchain import home
 
 if TYPE_CHECKING:
@@ -227,7 +230,12 @@ class KindCluster:
         buckets = home.buckets() / self.name
         buckets.mkdir(mode=0o755, exist_ok=True)
         text = kind_config.document(
-            self.name, nodes, folders, buckets, cgroup_v1=limits.cgroup_v1(), restricted=_lacks_resource_capability()
+            self.name,
+            [replace(node, labels=_labels(node)) for node in nodes],
+            folders,
+            buckets,
+            cgroup_v1=limits.cgroup_v1(),
+            restricted=_lacks_resource_capability(),
         )
         write_file(self.paths.config, text)
         self._progress(f"local cluster {self.name}: {len(nodes)} node(s) in Docker, about {20 + 4 * len(nodes)} s")
@@ -455,9 +463,23 @@ _ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") el
 """A kind whose caller was killed must not go on making nodes behind the next create."""
 
 
+def _labels(node: LocalNode) -> dict[str, str]:
+    """A node's labels, those of its cards as NVIDIA's feature discovery gives them. Where cards are shared, the operators
+    bring the real one."""
+    if node.cards is None or labels.DEVICE_PLUGIN_CONFIG in node.labels:
+        return dict(node.labels)
+    from isthmus import catalog
+    from isthmus.localcluster import driver
+
+    cuda = (driver.CUDA_VERSION // 1000, driver.CUDA_VERSION % 1000 // 10)
+    version = driver.DRIVER_VERSION
+    found = catalog.feature_labels(catalog.load(), node.cards, GpuSharing(), driver=version, cuda=cuda)
+    return {**found, **node.labels}
+
+
 def _describe(cluster: "Cluster", name: str, node: LocalNode) -> None:
     """Labels and taints of a node as asked. kind gave them when it joined; later changes come this way."""
-    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(node.labels)}},
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": _labels(node)}},
                   manager=LABELS_MANAGER)  # fmt: skip
     held = cluster.get("v1", "Node", name)["spec"].get("taints") or []
     kept = [taint for taint in held if str(taint["key"]).startswith("node.kubernetes.io/")]

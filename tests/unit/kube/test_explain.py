@@ -247,3 +247,24 @@ def test_a_long_list_is_counted() -> None:
     sentences = explain.explain(Facts(pods=pods))
     assert len(sentences) == explain.MOST + 1
     assert sentences[-1] == "and 18 more"
+
+
+def test_a09_pods_the_kubelet_refused_are_one_problem_for_each_owner() -> None:
+    """kubernetes/kubernetes#108152: a Deployment makes more of them without end."""
+    words = "Pod was rejected: Allocate failed due to requested number of devices unavailable"
+    refused = [
+        {
+            "metadata": {
+                "name": f"web-{index}",
+                "namespace": "a",
+                "ownerReferences": [{"uid": "one", "kind": "ReplicaSet"}],
+            },
+            "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": words},
+        }
+        for index in range(200)
+    ]
+    alone = {"metadata": {"name": "alone", "namespace": "a"}, "status": {"phase": "Failed", "message": words}}
+    failed = {"metadata": {"name": "ended", "namespace": "a"}, "status": {"phase": "Failed", "message": "exit code 1"}}
+    said = explain.explain(explain.Facts(pods=[*refused, alone, failed]))
+    assert len(said) == 2 and said[0].startswith("200 pods") and "pod a/alone" in said[1]
+    assert all("refused by the kubelet" in sentence and "devices unavailable" in sentence for sentence in said)
