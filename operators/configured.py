@@ -60,7 +60,9 @@ def add(pod: Object, *, config_map: str, account: str, label: str, default: str,
     ]
 
 
-NODE_NAME: Object = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+NODE_NAME: Object = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}
+"""With the version that the server would fill in: a field that it completes cannot be applied by two (`sharing change` may
+bring an operator before the program does)."""
 
 
 def on_nodes_with(label: str, *, without: tuple[str, str] | None = None) -> Object:

@@ -6,6 +6,7 @@ left out. The master's manifests are upstream's own; the DaemonSet is that of th
 the static manifest follows with a folder of the node in place of the API.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,13 @@ def manifests(
         upstream: documents of the master's manifests; default `installed()`.
     """
     found = installed() if upstream is None else upstream
-    master = [dict(item) for item in found if "worker" not in str(item["metadata"]["name"])]
+    master = [copy.deepcopy(dict(item)) for item in found if "worker" not in str(item["metadata"]["name"])]
+    for item in master:
+        if (
+            item["kind"] == "Deployment"
+        ):  # upstream's overlays add this: the master labels its own node with its version
+            (container,) = item["spec"]["template"]["spec"]["containers"]
+            container["env"] = [*(container.get("env") or []), configured.NODE_NAME]
     own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     return [own, *master, *_access(namespace), _daemon_set(image, namespace, config_map, default)]
 
@@ -56,7 +63,7 @@ def _daemon_set(image: str, namespace: str, config_map: str, default: str) -> Ob
         "command": [NAME],
         "env": [
             configured.NODE_NAME,
-            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}},
             {"name": "GFD_USE_NODE_FEATURE_API", "value": "true"},
             {"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"},
         ],

@@ -71,8 +71,11 @@ def _daemon_set(namespace: str) -> Object:
         "image": IMAGE,
         "env": [
             configured.NODE_NAME,
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+            {
+                "name": "POD_NAMESPACE",
+                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            },
             *({"name": name, "value": value} for name, value in values.items()),
         ],
         "securityContext": {"privileged": True},

@@ -14,6 +14,7 @@ MASTER = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
     "metadata": {"name": "nfd-master", "namespace": "node-feature-discovery"},
+    "spec": {"template": {"spec": {"containers": [{"name": "nfd-master"}]}}},
 }
 WORKER = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nfd-worker"}}
 MPS = GpuSharing(mode="mps", clients=10)
@@ -99,6 +100,13 @@ def test_no_device_plugin_runs_where_pods_claim_cards() -> None:
     (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert {"key": "isthmus.dev/gpu-sharing", "operator": "NotIn", "values": ["dra"]} in term["matchExpressions"]
     assert CLAIMED.node_labels == {"isthmus.dev/gpu-sharing": "dra"}
+
+
+def test_the_master_of_feature_discovery_knows_its_node() -> None:
+    """It ended with "resource name may not be empty" without: upstream's base leaves the variable to its overlays."""
+    (container,) = pod(objects(MPS)["Deployment/nfd-master"])["containers"]
+    assert [item["name"] for item in container["env"]] == ["NODE_NAME"]
+    assert "env" not in MASTER["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_objects_of_ours_carry_our_label_and_no_worker_comes_along() -> None:
