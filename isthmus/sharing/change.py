@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from isthmus.kube import Cluster, wait
+from isthmus.kube.client import FIELD_MANAGER
 from isthmus.specs import labels
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import NotFound, NotReady, Refused
@@ -98,18 +99,19 @@ def plan(nodes: Iterable[NodeState], wanted: GpuSharing, cards: int, *, evict: b
 
 
 def prepare(kube: Cluster, pools: Iterable[NodePool]) -> None:
-    """Bring the operators that the pools' sharing needs, and their configurations, without touching what is there: a
-    configuration's name says all of it, so one that exists is the same, and the program may deploy the rest as its own."""
+    """Bring the operators that the pools' sharing needs, and their configurations, as the program will deploy them. A
+    configuration of another name stays: nodes that have not changed yet use it. Nothing of it is kept as ours afterwards, so
+    that the program's own apply finds no other owner."""
     for item in device_plugin.manifests(pools):
         metadata = item["metadata"]
-        try:
-            kube.get(item["apiVersion"], item["kind"], metadata["name"], metadata.get("namespace"))
-        except NotFound:
+        where = (item["apiVersion"], item["kind"], metadata["name"])
+        if item["kind"] == "ConfigMap" and _exists(kube, item):
+            kube.patch(*where, {"data": item["data"]}, namespace=metadata["namespace"])
+        else:
             kube.apply(item)
-            continue
-        if item["kind"] == "ConfigMap":
-            data = {"data": item["data"]}
-            kube.patch("v1", "ConfigMap", metadata["name"], data, namespace=metadata["namespace"])
+        fields = kube.get(*where, metadata.get("namespace"))["metadata"].get("managedFields") or []
+        others = [entry for entry in fields if entry.get("manager") != FIELD_MANAGER]
+        kube.patch(*where, {"metadata": {"managedFields": others or [{}]}}, namespace=metadata.get("namespace"))
 
 
 def run(
@@ -135,6 +137,14 @@ def run(
         _ACTIONS[step.action](kube, step.node, wanted, cards)
         if played is not None and step.action in ("layout", "configure"):
             played(kube, step.node)
+
+
+def _exists(kube: Cluster, item: dict[str, Any]) -> bool:
+    try:
+        kube.get(item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
+    except NotFound:
+        return False
+    return True
 
 
 def _state(node: dict[str, Any], pods: Iterable[dict[str, Any]]) -> NodeState:
