@@ -4,6 +4,7 @@ The cards come from the driver root, everything above NVML is the real thing: NV
 daemon, the kubelet, pods. What a card itself would do - hold a memory limit, slice time - does not happen here.
 """
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,16 @@ from isthmus.kube import Cluster, wait
 from isthmus.localcluster.runtime import LocalCluster
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards, NodePool, cards_of
+from isthmus.specs.errors import NotReady
 from isthmus.specs.sharing import GpuSharing
 from operators import device_plugin, dra, training_operator
 
 SECONDS = 90.0
 """For a node to advertise what it should: 3 to 6 s, and 36 s when the device plugin started before the MPS control
 daemon, which it looks for every 30 s."""
+
+RESTART_SECONDS = 8.0
+"""For a restarted device plugin's cards to be seen gone; where it came back sooner they never are."""
 
 NAMESPACE = labels.RUNS_NAMESPACE
 IMAGE = training_operator.INIT_IMAGE
@@ -62,6 +67,7 @@ def put(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
     Raises:
         NotReady: it did not; what it advertises instead is in the message.
     """
+    before = advertised(kube.get("v1", "Node", cluster.local_node()))
     cluster.set_cards(cards_of(model, count, sharing))
     every = (labels.DEVICE_PLUGIN_CONFIG, labels.MPS_CAPABLE, labels.GPU_SHARING, labels.MIG_CONFIG, labels.MIG_STATE)
     wanted: dict[str, str | None] = dict.fromkeys(every)
@@ -70,6 +76,9 @@ def put(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
         wanted[labels.MIG_STATE] = "success"
     wanted[labels.GPU_MODEL] = model
     kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": wanted}})
+    if before == sharing.advertised(count):  # the same number, but by the plugin before: see that one go first
+        with contextlib.suppress(NotReady):
+            expect(kube, cluster.local_node(), {}, seconds=RESTART_SECONDS)
     expect(kube, cluster.local_node(), sharing.advertised(count))
 
 
