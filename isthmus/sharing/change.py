@@ -197,7 +197,9 @@ def _is_cut(node: NodeState, wanted: GpuSharing) -> bool:
 
 
 def _is_done(node: NodeState, wanted: GpuSharing, cards: int) -> bool:
-    settled = all(node.labels.get(name) == value for name, value in _settings(wanted).items())
+    # Feature discovery writes `false` where a label of ours is not there.
+    found = {name: None if value == "false" else value for name, value in node.labels.items()}
+    settled = all(found.get(name) == value for name, value in _settings(wanted).items())
     return settled and not node.change and _is_cut(node, wanted) and node.advertised == wanted.advertised(cards)
 
 

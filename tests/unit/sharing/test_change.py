@@ -68,6 +68,14 @@ def test_pods_are_not_ended_unasked_and_it_is_said_what_becomes_of_them() -> Non
     assert "drain" in actions(plan([state(GpuSharing(), JOB, BARE)], THREE, 1, evict=True))
 
 
+def test_what_feature_discovery_says_is_no_difference() -> None:
+    node = state(THREE)
+    assert (
+        plan([NodeState("n", {**node.labels, labels.MPS_CAPABLE: "false"}, *list(vars(node).values())[2:])], THREE, 1)
+        == ()
+    )
+
+
 def test_pods_on_nodes_that_do_not_change_are_no_matter() -> None:
     assert plan([state(THREE, JOB)], THREE, 1) == ()
 
