@@ -6,7 +6,6 @@ supervisor's business. Linux and root only.
 """
 
 import os
-import re
 import shutil
 import signal
 import sys
@@ -32,15 +31,15 @@ from isthmus.localcluster import (
 from isthmus.localcluster.cgroups import Tree
 from isthmus.localcluster.configs import CNI_FOLDERS
 from isthmus.localcluster.runtime import (
-    KUBERNETES_MINOR,
     ClusterStatus,
     LocalCluster,
     LocalClusterConfig,
     Phase,
     ProcessStatus,
+    check,
 )
 from isthmus.localcluster.state import ClusterState, Paths, new_state, read, read_json, write, write_json
-from isthmus.specs.cluster import NAME_PATTERN, GpuCards
+from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady, Refused
 from isthmus.toolchain import home
 
@@ -320,17 +319,7 @@ class EmbeddedRuntime:
         return None
 
     def create(self, name: str, config: LocalClusterConfig) -> EmbeddedCluster:
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise InvalidSpec(
-                f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
-                subject="local cluster",
-            )
-        if config.kubernetes_version != KUBERNETES_MINOR:
-            raise InvalidSpec(
-                f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
-                subject=f"local cluster {name}",
-                remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
-            )
+        check(name, config)
         if len(config.nodes) != 1 or config.nodes[0].taints:
             raise InvalidSpec(
                 f"an embedded cluster has one local node without taints, not {len(config.nodes)}",

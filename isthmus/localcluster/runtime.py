@@ -6,12 +6,13 @@ Docker. Callers use `choose()` and the two protocols below and never ask which o
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from isthmus.specs.cluster import GpuCards
+from isthmus.specs.cluster import NAME_PATTERN, GpuCards
 from isthmus.specs.errors import InvalidSpec, NotFound, Refused
 from isthmus.toolchain.home import RUNTIME_VARIABLE
 
@@ -75,6 +76,25 @@ class ClusterStatus:
     phase: Phase
     processes: tuple[ProcessStatus, ...] = ()
     message: str = ""
+
+
+def check(name: str, config: LocalClusterConfig) -> None:
+    """Refuse a name or a version that no runtime takes.
+
+    Raises:
+        InvalidSpec: nothing was changed.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidSpec(
+            f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
+            subject="local cluster",
+        )
+    if config.kubernetes_version != KUBERNETES_MINOR:
+        raise InvalidSpec(
+            f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
+            subject=f"local cluster {name}",
+            remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
+        )
 
 
 class LocalCluster(Protocol):

@@ -351,6 +351,7 @@ DEBIAN_PACKAGES: tuple[DebianPackage, ...] = (
     ),
     DebianPackage("iptables", _CLUSTER, "port mappings of pods", program="iptables"),
     DebianPackage("nftables", _CLUSTER, "the services' addresses", program="nft"),
+    DebianPackage("netbase", _CLUSTER, "names of protocols, by which services are told apart", file="/etc/protocols"),
     DebianPackage("conntrack", _CLUSTER, "the services' connections", program="conntrack"),
     DebianPackage("iproute2", _CLUSTER, "the clusters' network spaces", program="ip"),
     DebianPackage("util-linux", _CLUSTER, "enters the clusters' spaces", program="nsenter"),

@@ -5,7 +5,6 @@ no container that does not have that folder mounted.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -24,17 +23,17 @@ from isthmus.localcluster.kind import config as kind_config
 from isthmus.localcluster.kind import docker, image, limits, objects
 from isthmus.localcluster.kind.state import FILE, Paths, State, read, write
 from isthmus.localcluster.runtime import (
-    KUBERNETES_MINOR,
     ClusterStatus,
     LocalCluster,
     LocalClusterConfig,
     LocalNode,
     ProcessStatus,
+    check,
 )
 from isthmus.localcluster.state import write_file
 from isthmus.specs import labels
-from isthmus.specs.cluster import NAME_PATTERN, GpuCards
-from isthmus.specs.errors import InvalidSpec, IsthmusError, NotFound, NotReady, Refused
+from isthmus.specs.cluster import GpuCards
+from isthmus.specs.errors import IsthmusError, NotFound, NotReady, Refused
 from isthmus.specs.sharing import GpuSharing
 from isthmus.toolchain import home
 
@@ -430,17 +429,7 @@ class KindRuntime:
 
     def create(self, name: str, config: LocalClusterConfig, *, owner: str = "") -> KindCluster:
         """See Runtime.create. `owner` is the URN of the resource it is made for."""
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise InvalidSpec(
-                f"{name!r} is no cluster name: lower-case letters, digits and hyphens, at most 40, a letter first",
-                subject="local cluster",
-            )
-        if config.kubernetes_version != KUBERNETES_MINOR:
-            raise InvalidSpec(
-                f"a local cluster runs Kubernetes {KUBERNETES_MINOR}, not {config.kubernetes_version}",
-                subject=f"local cluster {name}",
-                remedy=f"set isthmus:kubernetesVersion to {KUBERNETES_MINOR}",
-            )
+        check(name, config)
         problem = self.available()
         if problem is not None:
             raise Refused(f"kind cannot run here: {problem}", subject=f"local cluster {name}", remedy="isthmus doctor")
