@@ -102,7 +102,15 @@ def test_there_are_enough_layouts() -> None:
     assert {case[2].mode for case in CASES} == {"none", "time-slicing", "mps", "mig"}
 
 
-@pytest.mark.parametrize("layout", CASES, ids=name)
+def turned() -> list[Any]:
+    """Every fifth layout in every run, all of them by make test-all (four seconds each)."""
+    return [
+        pytest.param(case, id=name(case), marks=() if index % 5 == 0 else pytest.mark.slow)
+        for index, case in enumerate(CASES)
+    ]
+
+
+@pytest.mark.parametrize("layout", turned())
 def test_a_simulated_node_is_what_the_real_programs_make(
     node: EmbeddedCluster, kube: Cluster, simulated: dict[str, dict[str, Any]], layout: Layout
 ) -> None:

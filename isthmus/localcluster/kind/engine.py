@@ -27,6 +27,7 @@ INSTALL = "INSTALL_DOCKER"
 """Set to 1 in the environment: yes, install Docker on this machine, and start it."""
 
 PACKAGE = DebianPackage("docker.io", (), "runs kind's nodes", program="dockerd")
+BRIDGE = "docker0"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
@@ -78,15 +79,18 @@ def stop() -> str:
     note = read_json(folder() / "engine.json")
     if note is None:
         return "no engine of ours runs"
+    bridges = note.get("bridges", [BRIDGE])
     if processes.alive(note["pid"], note["started"]):
         docker.remove_network(NETWORK)
+        bridges = _bridges()
+        write_json(folder() / "engine.json", {**note, "bridges": bridges})
         os.kill(note["pid"], signal.SIGTERM)
         end = time.monotonic() + STOP_SECONDS
         while processes.alive(note["pid"], note["started"]):
             if time.monotonic() > end:
                 raise NotReady("Docker does not end", subject=f"process {note['pid']}", remedy=f"see {_log()}")
             time.sleep(0.1)
-    _clean_network(forwarding=note["forwarding"])
+    _clean_network(bridges, forwarding=note["forwarding"])
     shutil.rmtree(folder() / "exec", ignore_errors=True)
     (folder() / "engine.json").unlink()
     return "Docker was stopped"
@@ -115,19 +119,28 @@ def _spawn() -> None:
         time.sleep(0.2)
 
 
-def _clean_network(*, forwarding: str) -> None:
-    """What dockerd leaves behind when it ends: its bridge, its chains, the forwarding switch."""
-    network.run("ip", "link", "delete", "docker0", check=False)
+def _bridges() -> list[str]:
+    """The interfaces of the engine's networks."""
+    if docker.problem() is not None:
+        return [BRIDGE]
+    found = docker.docker("network", "ls", "--quiet", "--filter", "driver=bridge").split()
+    return [BRIDGE, *(f"br-{identity}" for identity in found)]
+
+
+def _clean_network(bridges: list[str], *, forwarding: str) -> None:
+    """What dockerd leaves behind when it ends: its bridges, its chains, the forwarding switch."""
+    for bridge in bridges:
+        network.run("ip", "link", "delete", bridge, check=False)
     for family in ("iptables", "ip6tables"):
         for table in ("nat", "filter"):
-            _remove_chains(family, table)
+            _remove_chains(family, table, bridges)
     network.FORWARD.write_text(forwarding, encoding="ascii")
 
 
-def _remove_chains(family: str, table: str) -> None:
+def _remove_chains(family: str, table: str, bridges: list[str]) -> None:
     rules = network.run(family, "--table", table, "--list-rules", check=False).splitlines()
-    theirs = [rule.split() for rule in rules if "DOCKER" in rule or "docker0" in rule]
-    for rule in theirs:  # rules of other chains that jump there, or are about its bridge
+    theirs = [rule.split() for rule in rules if "DOCKER" in rule or set(rule.split()) & set(bridges)]
+    for rule in theirs:  # rules of other chains that jump there, or are about its bridges
         if rule[0] == "-A" and not rule[1].startswith("DOCKER"):
             network.run(family, "--table", table, "--delete", *rule[1:], check=False)
     chains = [rule[1] for rule in theirs if rule[0] == "-N"]
