@@ -9,7 +9,6 @@ import pytest
 from isthmus.kube import Cluster, wait
 from isthmus.localcluster import kwok, objects
 from isthmus.localcluster.embedded import EmbeddedCluster
-from isthmus.localcluster.pki import client_certificate
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady, Refused
 from isthmus.specs.labels import DURATION, SIMULATED_TAINT
 from tests.clusters import PROBE_IMAGE, Probes, pod
@@ -124,7 +123,7 @@ def test_client_certificate_is_who_it_says_and_no_more(embedded_cluster: Embedde
     with pytest.raises(Refused, match="someone"):
         someone.list("v1", "Secret", "kube-system")
     with pytest.raises(InvalidSpec):
-        client_certificate(embedded_cluster.paths, "someone", (), 60 * 24 * 365)
+        embedded_cluster.client_certificate("someone", (), 60 * 24 * 365)
 
 
 def test_nobody_gets_in_without_a_certificate(embedded_cluster: EmbeddedCluster) -> None:

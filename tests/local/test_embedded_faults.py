@@ -293,7 +293,7 @@ def test_bad_names_and_versions_change_nothing(fresh_home: Path) -> None:
         with pytest.raises(InvalidSpec):
             create(name)
     with pytest.raises(InvalidSpec, match=r"1\.29"):
-        create("old", kubernetes_version="1.29")
+        EmbeddedRuntime().create("old", LocalClusterConfig(kubernetes_version="1.29"))
     assert not (fresh_home / "clusters").exists() or list((fresh_home / "clusters").iterdir()) == []
 
 
