@@ -11,30 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from isthmus.localcluster import device_plugins, linux, locks, network, pod_policies
-from isthmus.localcluster.configs import wrapper
+from isthmus.localcluster import device_plugins, locks, pod_policies
 from isthmus.localcluster.kind import config as kind_config
-from isthmus.localcluster.kind import docker, image, limits, objects
+from isthmus.localcluster.kind import docker, image, machine, nodes, objects
 from isthmus.localcluster.kind.state import FILE, Paths, State, read, write
 from isthmus.localcluster.runtime import (
     ClusterStatus,
     LocalCluster,
     LocalClusterConfig,
     LocalNode,
-    ProcessStatus,
     check,
 )
 from isthmus.localcluster.state import write_file
-from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import IsthmusError, NotFound, NotReady, Refused
-from isthmus.specs.sharing import GpuSharing
 from isthmus.toolchain import home
 
 if TYPE_CHECKING:
@@ -49,11 +44,6 @@ CREATE_SECONDS = 600.0
 READY_SECONDS = 300.0
 STOP_SECONDS = 120.0
 IMPORT_SECONDS = 900.0
-LABELS_MANAGER = "isthmus-local-node"
-"""Field manager of the nodes' labels, so that labels which are no longer wanted go."""
-
-PLAIN_RUNTIME = '#!/bin/sh\nexec runc "$@"\n'
-NETWORK = "kind"
 
 Progress = Callable[[str], None]
 
@@ -88,7 +78,7 @@ class KindCluster:
             state = self._state()
             state.wanted = "stopped"
             write(self.paths, state)
-            running = [_name(node) for node in self._ours() if node["State"]["Running"]]
+            running = [nodes.name_of(node) for node in self._ours() if node["State"]["Running"]]
             if running:
                 docker.docker("stop", "--time", "20", *running, seconds=STOP_SECONDS)
 
@@ -100,7 +90,7 @@ class KindCluster:
                 write(self.paths, state)
                 self._remove_containers()
                 self._remove_folders()
-                _release(self.name)
+                machine.release(self.name)
             remove_lock()
 
     def status(self) -> ClusterStatus:
@@ -108,9 +98,9 @@ class KindCluster:
         problem = docker.problem()
         if problem is not None:
             return ClusterStatus(self.name, "dead", (), problem)
-        found = {_name(node): node for node in self._ours()}
+        found = {nodes.name_of(node): node for node in self._ours()}
         ready = self._ready_nodes() if any(node["State"]["Running"] for node in found.values()) else set()
-        processes = tuple(_process(name, found.get(name), ready=name in ready) for name in state.node_names())
+        processes = tuple(nodes.process(name, found.get(name), ready=name in ready) for name in state.node_names())
         words = "; ".join(f"{item.name}: {item.message}" for item in processes if item.message)
         if not state.made:
             return ClusterStatus(self.name, "creating", processes, words)
@@ -158,7 +148,7 @@ class KindCluster:
     def set_cards(self, cards: GpuCards | None) -> None:
         with self._lock("set cards"):
             state = self._state()
-            self._write_node(0, LocalNode(cards=cards))
+            nodes.write_folder(self.paths.node(0), LocalNode(cards=cards))
             state.nodes[0]["cards"] = cards.model_dump() if cards else None
             write(self.paths, state)
         if self.status().phase in {"running", "degraded"}:
@@ -213,44 +203,44 @@ class KindCluster:
                 self._start(state)
             for index, node in enumerate(asked.nodes):
                 if before and before[index].cards != node.cards:
-                    self._write_node(index, node)
+                    nodes.write_folder(self.paths.node(index), node)
                     self._restart_device_plugins(state.node_names()[index])
 
     def _create(self, state: State) -> None:
         self._remove_containers()  # kind cannot go on with half a cluster
-        _hold(self.name)
+        machine.hold(self.name)
         state.made = False
         state.image = image.ensure(self._progress)
         write(self.paths, state)
-        nodes = state.asked()
-        for index, node in enumerate(nodes):
-            self._write_node(index, node)
-        folders = [self.paths.node(index) for index in range(len(nodes))]
+        asked = state.asked()
+        for index, node in enumerate(asked):
+            nodes.write_folder(self.paths.node(index), node)
+        folders = [self.paths.node(index) for index in range(len(asked))]
         buckets = home.buckets() / self.name
         buckets.mkdir(mode=0o755, exist_ok=True)
         text = kind_config.document(
             self.name,
-            [replace(node, labels=_labels(node)) for node in nodes],
+            [replace(node, labels=nodes.labels(node)) for node in asked],
             folders,
             buckets,
-            cgroup_v1=limits.cgroup_v1(),
-            restricted=_lacks_resource_capability(),
+            cgroup_v1=machine.cgroup_v1(),
+            restricted=machine.lacks_resource_capability(),
         )
         write_file(self.paths.config, text)
-        self._progress(f"local cluster {self.name}: {len(nodes)} node(s) in Docker, about {20 + 4 * len(nodes)} s")
+        self._progress(f"local cluster {self.name}: {len(asked)} node(s) in Docker, about {20 + 4 * len(asked)} s")
         self._run_kind("create", "cluster", "--name", self.name, "--config", str(self.paths.config), "--image",
                        state.image, "--kubeconfig", str(self.paths.kubeconfig), "--retain")  # fmt: skip
         self._bring_up(state)
 
     def _start(self, state: State) -> None:
-        nodes = self._ours()
-        if not nodes:
+        containers = self._ours()
+        if not containers:
             raise NotReady(
                 "its containers are gone, and with them all it held",
                 subject=f"local cluster {self.name}",
                 remedy="isthmus refresh and up make it anew; isthmus down --cluster-gone deletes what is left",
             )
-        stopped = [_name(node) for node in nodes if not node["State"]["Running"]]
+        stopped = [nodes.name_of(node) for node in containers if not node["State"]["Running"]]
         for name in sorted(stopped, key=state.node_names().index):  # the control plane first: others ask it
             docker.docker("start", name)
         self._bring_up(state)
@@ -288,7 +278,7 @@ class KindCluster:
         if waiting:
             return f"{min(waiting)} is not ready"
         for name, node in zip(state.node_names(), state.asked(), strict=True):
-            _describe(cluster, name, node)
+            nodes.describe(cluster, name, node)
         for manifest in objects.manifests():
             cluster.apply(manifest)
         cluster.get("v1", "ServiceAccount", "default", "default")  # pods cannot be made before it is there
@@ -302,26 +292,10 @@ class KindCluster:
 
     def _ready_nodes(self) -> set[str]:
         try:
-            nodes = self._client().list("v1", "Node")
+            found = self._client().list("v1", "Node")
         except (IsthmusError, OSError):
             return set()
-        return {node["metadata"]["name"] for node in nodes if _is_ready(node)}
-
-    def _write_node(self, index: int, node: LocalNode) -> None:
-        """The folder of a node: the OCI runtime and, where it has cards, the driver root."""
-        folder = self.paths.node(index)
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        root = folder / kind_config.DRIVER
-        if node.cards is not None or root.exists():
-            from isthmus.localcluster import driver  # needs the catalog; a node without cards does not
-
-            driver.build(root)
-            driver.write_cards(root, node.cards)
-        text = PLAIN_RUNTIME
-        if root.exists() or _lacks_resource_capability():
-            there = f"{kind_config.NODE_FOLDER}/{kind_config.DRIVER}"
-            text = wrapper(Path(there), drop_capability=_lacks_resource_capability())
-        write_file(folder / kind_config.OCI_RUNTIME, text, mode=0o755)
+        return {node["metadata"]["name"] for node in found if nodes.is_ready(node)}
 
     def _restart_device_plugins(self, node: str) -> None:
         device_plugins.restart(self._client(), node)
@@ -347,7 +321,7 @@ class KindCluster:
     def _node_log(self, node: str) -> Path:
         self.paths.logs.mkdir(mode=0o700, exist_ok=True)
         path = self.paths.logs / f"{node}.log"
-        found = {_name(item): item for item in self._ours()}.get(node)
+        found = {nodes.name_of(item): item for item in self._ours()}.get(node)
         if found is not None and found["State"]["Running"]:
             text = docker.docker("exec", node, "journalctl", "--no-pager", "--lines", "20000")
         else:
@@ -367,7 +341,7 @@ class KindCluster:
             )
 
     def _remove_containers(self) -> None:
-        names = [_name(node) for node in self._ours()]
+        names = [nodes.name_of(node) for node in self._ours()]
         if names:
             docker.docker("rm", "--force", "--volumes", *names, seconds=STOP_SECONDS)
 
@@ -425,7 +399,7 @@ class KindRuntime:
             home.tool("kind")
         except NotFound:
             return "kind is missing (isthmus install cluster)"
-        return limits.problem()
+        return machine.problem()
 
     def create(self, name: str, config: LocalClusterConfig, *, owner: str = "") -> KindCluster:
         """See Runtime.create. `owner` is the URN of the resource it is made for."""
@@ -452,84 +426,10 @@ _ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") el
 """A kind whose caller was killed must not go on making nodes behind the next create."""
 
 
-def _labels(node: LocalNode) -> dict[str, str]:
-    """A node's labels, those of its cards as NVIDIA's feature discovery gives them. Where cards are shared, the operators
-    bring the real one."""
-    if node.cards is None or labels.DEVICE_PLUGIN_CONFIG in node.labels:
-        return dict(node.labels)
-    from isthmus import catalog
-    from isthmus.localcluster import driver
-
-    cuda = (driver.CUDA_VERSION // 1000, driver.CUDA_VERSION % 1000 // 10)
-    version = driver.DRIVER_VERSION
-    found = catalog.feature_labels(catalog.load(), node.cards, GpuSharing(), driver=version, cuda=cuda)
-    return {**found, **node.labels}
-
-
-def _describe(cluster: "Cluster", name: str, node: LocalNode) -> None:
-    """Labels and taints of a node as asked. kind gave them when it joined; later changes come this way."""
-    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": _labels(node)}},
-                  manager=LABELS_MANAGER)  # fmt: skip
-    held = cluster.get("v1", "Node", name)["spec"].get("taints") or []
-    kept = [taint for taint in held if str(taint["key"]).startswith("node.kubernetes.io/")]
-    wanted = [*kept, *(dict(taint) for taint in node.taints)]
-    if sorted(map(str, held)) != sorted(map(str, wanted)):
-        cluster.patch("v1", "Node", name, {"spec": {"taints": wanted}})
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = node.get("status", {}).get("conditions", ())
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-
-
-def _name(node: dict[str, Any]) -> str:
-    return str(node["Name"]).removeprefix("/")
-
-
-def _process(name: str, node: dict[str, Any] | None, *, ready: bool) -> ProcessStatus:
-    if node is None:
-        return ProcessStatus(name, False, False, None, 0, None, None, "its container is gone")
-    now = node["State"]
-    running = bool(now["Running"])
-    since = datetime.fromisoformat(now["StartedAt" if running else "FinishedAt"][:19] + "+00:00").timestamp()
-    message = "" if ready else "not ready" if running else "its container does not run"
-    return ProcessStatus(
-        name, running, running and ready, now["Pid"] or None, int(node["RestartCount"]),
-        None if running else int(now["ExitCode"]), since, message,
-    )  # fmt: skip
-
-
-def _lacks_resource_capability() -> bool:
-    """Containers get what the engine has; where root itself lacks CAP_SYS_RESOURCE, runc fails to give it on."""
-    return os.geteuid() == 0 and not linux.has_capability(linux.CAP_SYS_RESOURCE)
-
-
 def _last_error(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     told = [line for line in lines if line.startswith("ERROR")]
     return (told or lines or ["it took too long"])[-1][:400]
-
-
-def _hold(name: str) -> None:
-    """Before the first node: note whether the network is ours to remove, and raise the machine's limits where we may."""
-    if not docker.has_network(NETWORK):
-        (home.clusters() / ".kind-network").touch(mode=0o600)
-    if os.geteuid() == 0:
-        network.hold_shared(f"kind-{_holder(name)}")
-
-
-def _release(name: str) -> None:
-    if os.geteuid() == 0:
-        network.release_shared(f"kind-{_holder(name)}")
-    made = home.clusters() / ".kind-network"
-    if made.exists() and not list(home.clusters().glob(f"*/{FILE}")) and docker.remove_network(NETWORK):
-        made.unlink()
-
-
-def _holder(name: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(f"{home.home().resolve()}\0{name}".encode()).hexdigest()[:8]
 
 
 def _not_found(name: str) -> NotFound:

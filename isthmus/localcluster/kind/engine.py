@@ -17,7 +17,7 @@ from pathlib import Path
 from isthmus.localcluster import linux, network, processes
 from isthmus.localcluster.configs import wrapper
 from isthmus.localcluster.kind import docker
-from isthmus.localcluster.kind.cluster import NETWORK
+from isthmus.localcluster.kind.machine import NETWORK
 from isthmus.localcluster.state import read_json, write_file, write_json
 from isthmus.specs.errors import IsthmusError, NotReady, Refused
 from isthmus.toolchain import debian, home

@@ -1,16 +1,23 @@
-"""Limits of the machine that kind's nodes meet first, checked before anything is made (kind's own page "Known issues":
-"Pod errors due to too many open files", disk space)."""
+"""What kind clusters need of the machine: limits that nodes meet first, checked before anything is made (kind's own page
+"Known issues": "Pod errors due to too many open files", disk space), and what is shared and put back with the last."""
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
 
+from isthmus.localcluster import linux, network
 from isthmus.localcluster.kind import docker
+from isthmus.localcluster.kind.state import FILE
+from isthmus.toolchain import home
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 WANTED = {"max_user_instances": 512, "max_user_watches": 65536}
 """kind's page names 512 instances and 524288 watches; three nodes here used under 3,000 watches (2026-11-30), and the
 kernel's own default grows with the memory, so the floor is lower."""
+
+NETWORK = "kind"
+"""The engine's network that kind puts all its nodes in."""
 
 DISK_GIB = 4.0
 """A node image takes 1.0 GiB, each node of a cluster about 0.6 GiB (measured 2026-11-30)."""
@@ -36,6 +43,32 @@ def problem() -> str | None:
 def cgroup_v1() -> bool:
     """Whether the engine's machine has only control groups version 1, which kubelets refuse unless told."""
     return docker.docker("info", "--format", "{{.CgroupVersion}}").strip() == "1"
+
+
+def lacks_resource_capability() -> bool:
+    """Containers get what the engine has; where root itself lacks CAP_SYS_RESOURCE, runc fails to give it on."""
+    return os.geteuid() == 0 and not linux.has_capability(linux.CAP_SYS_RESOURCE)
+
+
+def hold(name: str) -> None:
+    """Before the first node: note whether the network is ours to remove, and raise the machine's limits where we may."""
+    if not docker.has_network(NETWORK):
+        (home.clusters() / ".kind-network").touch(mode=0o600)
+    if os.geteuid() == 0:
+        network.hold_shared(f"kind-{_holder(name)}")
+
+
+def release(name: str) -> None:
+    """After the last node: the opposite. Idempotent."""
+    if os.geteuid() == 0:
+        network.release_shared(f"kind-{_holder(name)}")
+    made = home.clusters() / ".kind-network"
+    if made.exists() and not list(home.clusters().glob(f"*/{FILE}")) and docker.remove_network(NETWORK):
+        made.unlink()
+
+
+def _holder(name: str) -> str:
+    return hashlib.sha256(f"{home.home().resolve()}\0{name}".encode()).hexdigest()[:8]
 
 
 def _now(name: str) -> int | None:
