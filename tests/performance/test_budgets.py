@@ -16,7 +16,7 @@ import pytest
 
 from isthmus.kube import Cluster, wait
 from isthmus.localcluster import runtime
-from isthmus.localcluster.kind import KindRuntime
+from isthmus.localcluster.kind import KindRuntime, nodes
 from isthmus.specs import labels
 from isthmus.toolchain import home
 from tests.clusters import borrow_home
@@ -95,7 +95,7 @@ def test_training_through_the_platform_against_by_hand(stacks: Stacks) -> None:
 def by_hand_run(stacks: Stacks, epochs: int) -> None:
     """Four processes in the unpacked training image, without Kubernetes."""
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "WORLD_SIZE": "4", "EPOCHS": str(epochs),
-                   "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}  # fmt: skip
+                   "OMP_NUM_THREADS": "1", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp"}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         # A mount namespace of its own, so that the mount ends with the process.
         layers = ":".join(map(str, image_layers(stacks)))
@@ -135,7 +135,7 @@ def test_a_cluster_against_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     config = made.paths.config.read_bytes()
     made.delete()
     (tmp_path / "kind.json").write_bytes(config)
-    made.paths.node(0).mkdir(parents=True)
+    nodes.write_folder(made.paths.node(0), runtime.LocalNode())
     command = [str(home.tool("kind")), "create", "cluster", "--name", "bench", "--image", node, "--wait", "120s",
                "--config", str(tmp_path / "kind.json"), "--kubeconfig", str(tmp_path / "kubeconfig")]  # fmt: skip
     try:
