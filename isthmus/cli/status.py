@@ -92,9 +92,17 @@ def _local(server: str) -> dict[str, list[Any]]:
         if kind.available() is not None:
             continue
         for cluster in kind.list():
-            if cluster.endpoint == server:
+            if _endpoint(cluster) == server:
                 return _supervised(cluster)
     return {"processes": [], "problems": []}
+
+
+def _endpoint(cluster: Any) -> str:
+    """Its address; "" for a cluster that is only half made and has none yet."""
+    try:
+        return str(cluster.endpoint)
+    except (IsthmusError, ValueError):
+        return ""
 
 
 def _supervised(cluster: Any) -> dict[str, list[Any]]:

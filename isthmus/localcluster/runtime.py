@@ -231,8 +231,8 @@ def choose(name: str | None = None) -> Runtime:
     )
 
 
-def choose_problem(name: str) -> str | None:
-    """None when the runtime of that name can run here, else a sentence saying what is missing."""
+def choose_problem(name: str | None = None) -> str | None:
+    """None when the runtime of that name (default: any) can run here, else a sentence saying what is missing."""
     try:
         choose(name)
     except Refused as refusal:
@@ -248,11 +248,7 @@ class EveryRuntime:
 
     def available(self) -> str | None:
         """None when one of them can run here."""
-        try:
-            choose(os.environ.get(RUNTIME_VARIABLE))
-        except Refused as refusal:
-            return refusal.message
-        return None
+        return choose_problem(os.environ.get(RUNTIME_VARIABLE))
 
     def create(self, name: str, config: LocalClusterConfig) -> LocalCluster:
         """See Runtime.create; an existing cluster stays with its runtime."""

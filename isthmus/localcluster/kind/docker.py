@@ -17,8 +17,6 @@ SECONDS = 120.0
 CLUSTER_LABEL = "io.x-k8s.kind.cluster"
 """kind's own label of its nodes; the value is the cluster's name (kind v0.33, pkg/cluster/internal/providers/docker)."""
 
-ROLE_LABEL = "io.x-k8s.kind.role"
-
 
 def problem() -> str | None:
     """None when the engine answers, else a sentence saying what is missing."""
@@ -33,19 +31,16 @@ def problem() -> str | None:
     return f"the Docker engine does not answer ({words})"
 
 
-def docker(*arguments: str, seconds: float = SECONDS, text: str | None = None) -> str:
+def docker(*arguments: str, seconds: float = SECONDS) -> str:
     """Run a docker command.
-
-    Args:
-        text: what it reads on standard input.
 
     Returns:
         its standard output.
 
     Raises:
-        NotReady: it failed, or took too long; its last line is in the message.
+        NotReady: it failed, or took too long; the line that says why is in the message.
     """
-    done = _run(*arguments, seconds=seconds, text=text)
+    done = _run(*arguments, seconds=seconds)
     if done.returncode:
         words = _cause(done.stderr) or f"exit code {done.returncode}"
         raise NotReady(f"docker {' '.join(arguments[:2])} failed: {words}", subject="Docker", remedy="isthmus doctor")
@@ -99,11 +94,9 @@ def mounted_from(node: dict[str, Any], folder: Path) -> bool:
     return any(Path(mount.get("Source") or "/").is_relative_to(folder) for mount in node.get("Mounts") or ())
 
 
-def _run(*arguments: str, seconds: float, text: str | None = None) -> "subprocess.CompletedProcess[str]":
+def _run(*arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(
-            ["docker", *arguments], capture_output=True, text=True, check=False, timeout=seconds, input=text
-        )
+        return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(arguments, 1, "", f"no answer in {seconds:.0f} s")
     except OSError as error:

@@ -115,6 +115,7 @@ def _spawn() -> None:
     end = time.monotonic() + START_SECONDS
     while (problem := docker.problem()) is not None:
         if started.poll() is not None or time.monotonic() > end:
+            stop()
             raise NotReady(f"Docker did not start: {problem}", subject="dockerd", remedy=f"see {_log()}")
         time.sleep(0.2)
 

@@ -73,13 +73,6 @@ def ensure(progress: Progress) -> str:
         return made
 
 
-def forget() -> None:
-    """Remove every node image of ours from the engine that no container uses."""
-    for name in (NAME, _base().image.rpartition(":")[0]):
-        for found in docker.docker("images", "--quiet", name).split():
-            docker.docker("rmi", "--force", found)
-
-
 def _tag(base: str) -> str:
     made_from = [base, *COMMIT, _IMPORT, *(recipes.key_of(recipe) for recipe in _recipes(base))]
     made_from += [str(images.archives().get(name)) for name in SMALL]

@@ -13,14 +13,14 @@ from isthmus.toolchain import home
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 WANTED = {"max_user_instances": 512, "max_user_watches": 65536}
-"""kind's page names 512 instances and 524288 watches; three nodes here used under 3,000 watches (2026-11-30), and the
-kernel's own default grows with the memory, so the floor is lower."""
+"""kind's page names 512 instances and 524288 watches. The kernel's default for watches grows with the memory (192536 on the
+24 GiB where three nodes ran, 2026-11-30), so the floor for them is lower: assumed, not measured."""
 
 NETWORK = "kind"
 """The engine's network that kind puts all its nodes in."""
 
 DISK_GIB = 4.0
-"""A node image takes 1.0 GiB, each node of a cluster about 0.6 GiB (measured 2026-11-30)."""
+"""A node image takes 1.0 GB (measured 2026-11-30); what is left for the nodes of a cluster is assumed."""
 
 
 def problem() -> str | None:

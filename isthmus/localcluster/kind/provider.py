@@ -89,7 +89,8 @@ class LocalProvider(provider_pb2_grpc.ResourceProviderServicer):
             found = kind.read(request.id)
             if found is None:
                 return provider_pb2.ReadResponse()
-            inputs, outputs = found
+            seen, outputs = found
+            inputs = {**decode(request.inputs), **seen}  # what cannot be seen is as it was asked for
             return provider_pb2.ReadResponse(
                 id=request.id, inputs=encode(inputs), properties=encode({**inputs, **outputs})
             )

@@ -41,7 +41,7 @@ class ResourceType(ABC):
 
     @abstractmethod
     def read(self, identity: str) -> tuple[Values, Values] | None:
-        """Its inputs and outputs as they are now; None when it is gone."""
+        """Its outputs, and those of its inputs that can be seen, as they are now; None when it is gone."""
 
     @abstractmethod
     def update(self, identity: str, news: Values, progress: Progress) -> Values:
@@ -140,7 +140,7 @@ class BucketType(ResourceType):
         cluster, _, name = identity.partition("/")
         if not (home.buckets() / cluster / name).is_dir():
             return None
-        return {"cluster": cluster, "name": name, "forceDestroy": False}, self._outputs(name)
+        return {"cluster": cluster, "name": name}, self._outputs(name)
 
     def update(self, identity: str, news: Values, progress: Progress) -> Values:
         """See ResourceType."""

@@ -6,6 +6,7 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from isthmus.localcluster.kind import provider, resources
+from isthmus.localcluster.kind.state import State
 from isthmus.specs.errors import Refused
 from isthmus.toolchain.values import UNKNOWN, decode, encode
 
@@ -117,6 +118,31 @@ def test_create_read_and_import(served: provider.LocalProvider, kind: Recorded) 
     kind.there = (NEWS, {"endpoint": "e"})
     found = served.Read(read, CONTEXT)
     assert (found.id, decode(found.inputs), decode(found.properties)["endpoint"]) == ("isthmus", NEWS, "e")
+
+
+def test_a_refresh_keeps_what_cannot_be_seen_and_finds_no_change(
+    served: provider.LocalProvider, isthmus_home: None
+) -> None:
+    """Whether a bucket may be deleted with what is in it stands nowhere but in the program."""
+    urn = URN.replace("Cluster", "Bucket")
+    news = {"cluster": "one", "name": "one-data", "forceDestroy": True}
+    made = served.Create(provider_pb2.CreateRequest(urn=urn, properties=encode(news)), CONTEXT)
+    read = provider_pb2.ReadRequest(urn=urn, id=made.id, inputs=encode(news), properties=made.properties)
+    found = served.Read(read, CONTEXT)
+    assert decode(found.inputs) == news
+    assert decode(found.properties) == decode(made.properties)
+
+
+def test_a_cluster_reads_back_as_the_program_wrote_it(isthmus_home: None) -> None:
+    wanted = resources.ClusterInputs.model_validate(
+        {
+            "name": "one",
+            "nodes": [{"labels": {"a": "b"}}, {"gpu": {"model": "T4", "count": 2}, "taints": [{"key": "k"}]}],
+        }
+    ).model_dump(mode="json", by_alias=True, exclude_none=True)
+    state = State("one")
+    state.ask(resources._config(wanted))
+    assert [resources._plain(node) for node in state.asked()] == wanted["nodes"]
 
 
 def test_an_error_names_object_and_next_command(served: provider.LocalProvider, kind: Recorded) -> None:
