@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all e2e bench lint lock clean
+.PHONY: help install demo test test-all e2e drill bench lint lock clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,15 +26,22 @@ demo: $(VENV)/.installed ## both simulated clouds up, training on each, parity, 
 	$(BIN)/isthmus demo
 
 test: install ## unit, conformance and embedded-cluster tests
-	$(BIN)/python -m pytest -m "not slow and not performance and not e2e" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not local and not slow and not performance" tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20 -m "local and not slow and not performance and not e2e" tests
 
 test-all: install ## everything, the long repeats and scale too
+	$(BIN)/isthmus install objects autoscaler mpi trainjob --keep-cache
 	$(BIN)/python -m pytest -m "not performance" tests
 
 e2e: install ## the platform on both runtimes, kind too; TESTS='-k kind --keep-cluster' for less (see tests/e2e)
+	$(BIN)/isthmus install objects --keep-cache
 	$(BIN)/python -m isthmus.localcluster.kind.engine start
 	code=0; $(BIN)/python -m pytest -v -m "e2e and not slow" $(TESTS) tests/e2e tests/conformance || code=$$?; \
 	$(BIN)/python -m isthmus.localcluster.kind.engine stop && exit $$code
+
+drill: install ## a move from one simulated cloud to the other and back, with faults (DRILL_SEED=2, DRILL_FULL=1)
+	$(BIN)/isthmus install objects --keep-cache
+	$(BIN)/python -m pytest -s tests/local/test_migration.py
 
 bench: install ## the budgets, measured on this machine in one run
 	$(BIN)/python -m pytest -s -m performance tests/performance

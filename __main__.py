@@ -13,7 +13,7 @@ from pulumi.runtime.config import CONFIG
 from infra import cloud as clouds
 from isthmus import catalog, costs
 from isthmus.specs import labels, stack
-from operators import deploy, device_plugin, dra, training_operator
+from operators import deploy, device_plugin, dra, training
 from workloads import bindings, fit, render
 
 settings = stack.from_config(CONFIG.get(), stack=pulumi.get_stack())
@@ -23,6 +23,7 @@ cloud.check()
 specs = [render.load(name) for name in settings.samples]
 for spec in specs:  # what no node can run is refused before anything is made
     fit.check(spec, fit.pool_nodes(settings.gpu_pools, facts, settings.cloud, settings.region))
+training.check(specs, settings.operators, stack=pulumi.get_stack())
 
 # A cluster with its pools, a bucket for data, and an identity that may use it.
 platform = cloud.cluster(settings.cluster)
@@ -45,7 +46,7 @@ namespace = deploy.objects(
     ],
     provider,
 )
-operators = [namespace, training_operator.deploy(provider)]
+operators = [namespace, *training.deploy(provider, settings.operators)]
 if not cloud.provides_device_plugin:
     operators.append(device_plugin.deploy(provider, settings.cluster.pools))
 operators += dra.deploy(provider, settings.cluster.pools, depends_on=[namespace])

@@ -11,26 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from isthmus.kube import claims
+from isthmus.kube.claims import API, CLASSES, DRIVER
 from isthmus.specs import labels
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import InvalidSpec, Refused
-from isthmus.specs.sharing import DeviceClaim
 from operators import manifests as helpers
 from operators.manifests import Object
 
 if TYPE_CHECKING:
     import pulumi
 
-API = "resource.k8s.io/v1"
-DRIVER = "gpu.nvidia.com"
-CLASSES = {"gpu": "gpu.nvidia.com", "mig": "mig.nvidia.com"}
-"""Names of the device classes, as NVIDIA's chart has them."""
-
 GATES = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 """Sharing strategy to the driver's feature gate for it (PR kubernetes-sigs/dra-driver-nvidia-gpu#1026)."""
 
-CONFIG_API = "resource.nvidia.com/v1beta1"
-_CONFIG_KINDS = {"gpu": "GpuConfig", "mig": "MigDeviceConfig"}
+PASSTHROUGH = "PassthroughSupport"
+"""The gate without which the driver publishes no vfio device (its cmd/gpu-kubelet-plugin)."""
 
 
 def deploy(
@@ -45,54 +41,21 @@ def deploy(
 
 def manifests(pools: Iterable[NodePool]) -> list[Object]:
     """The device classes, and the claim templates in the namespace of runs. Pure."""
-    claims = {claim.name: claim for pool in pools for claim in pool.sharing.claims}
-    if not claims:
+    giving = [pool for pool in pools if pool.sharing.mode == "dra"]
+    if not giving:
         return []
     classes = [_device_class(kind, name) for kind, name in CLASSES.items()]
-    return helpers.marked([*classes, *(template(claims[name]) for name in sorted(claims))])
-
-
-def template(claim: DeviceClaim, namespace: str = labels.RUNS_NAMESPACE) -> Object:
-    """A claim template: pods name it, and each gets a claim of its own."""
-    return {
-        "apiVersion": API,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": claim.name, "namespace": namespace},
-        "spec": {"spec": {"devices": devices(claim)}},
-    }
-
-
-def shared(claim: DeviceClaim, namespace: str = labels.RUNS_NAMESPACE) -> Object:
-    """A claim that several pods name: they share its devices."""
-    metadata = {"name": claim.name, "namespace": namespace}
-    return {"apiVersion": API, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices(claim)}}
-
-
-def devices(claim: DeviceClaim) -> Object:
-    """What a claim asks for."""
-    selectors = [*claim.selectors]
-    if claim.profile:
-        selectors.append(f"device.attributes['{DRIVER}'].profile == '{claim.profile}'")
-    exactly: Object = {"deviceClassName": CLASSES[claim.device_class], "count": claim.count}
-    if selectors:
-        exactly["selectors"] = [{"cel": {"expression": text}} for text in selectors]
-    found: Object = {"requests": [{"name": "cards", "exactly": exactly}]}
-    if claim.same_card:
-        parent = "parentUUID" if claim.device_class == "mig" else "uuid"
-        found["constraints"] = [{"matchAttribute": f"{DRIVER}/{parent}", "requests": ["cards"]}]
-    if claim.strategy:
-        parameters = {
-            "apiVersion": CONFIG_API,
-            "kind": _CONFIG_KINDS[claim.device_class],
-            "sharing": _sharing(claim),
-        }
-        found["config"] = [{"requests": ["cards"], "opaque": {"driver": DRIVER, "parameters": parameters}}]
-    return found
+    offered = {claim.name: claim for pool in giving for claim in pool.sharing.claims}
+    place = {"namespace": labels.RUNS_NAMESPACE}
+    templates = [claims.template(claim, {"name": name, **place}) for name, claim in sorted(offered.items())]
+    return helpers.marked([*classes, *templates])
 
 
 def gates(pools: Iterable[NodePool]) -> list[str]:
     """The feature gates that the claims of these pools need of NVIDIA's driver."""
-    return sorted({GATES[claim.strategy] for pool in pools for claim in pool.sharing.claims if claim.strategy})
+    every = [claim for pool in pools for claim in pool.sharing.claims]
+    strategies = {GATES[claim.strategy] for claim in every if claim.strategy}
+    return sorted(strategies | ({PASSTHROUGH} if any(claim.device_class == "vfio" for claim in every) else set()))
 
 
 def check_gates(item: Mapping[str, Any], enabled: Iterable[str]) -> None:
@@ -111,6 +74,13 @@ def check_gates(item: Mapping[str, Any], enabled: Iterable[str]) -> None:
     if item.get("kind") not in ("ResourceClaim", "ResourceClaimTemplate") or "devices" not in spec:
         raise InvalidSpec("this is neither a ResourceClaim nor a ResourceClaimTemplate", subject=str(item.get("kind")))
     subject = f"{item['kind']} {item['metadata']['name']}"
+    asked = [str((item.get("exactly") or {}).get("deviceClassName")) for item in spec["devices"].get("requests") or ()]
+    if CLASSES["vfio"] in asked and PASSTHROUGH not in set(enabled):
+        raise Refused(
+            f"the driver publishes no device of class {CLASSES['vfio']} unless its feature gate {PASSTHROUGH} is on",
+            subject=subject,
+            remedy=f"turn on featureGates.{PASSTHROUGH} of the driver, or --gates {PASSTHROUGH} if it is",
+        )
     for config in spec["devices"].get("config") or ():
         strategy = ((config.get("opaque") or {}).get("parameters") or {}).get("sharing", {}).get("strategy")
         if strategy is None:
@@ -125,12 +95,6 @@ def check_gates(item: Mapping[str, Any], enabled: Iterable[str]) -> None:
                 subject=subject,
                 remedy=f"turn on featureGates.{GATES[strategy]} of the driver, or --gates {GATES[strategy]} if it is",
             )
-
-
-def _sharing(claim: DeviceClaim) -> Object:
-    if claim.strategy == "TimeSlicing":
-        return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": claim.interval or "Default"}}
-    return {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 100 // (claim.clients or 1)}}
 
 
 def _device_class(kind: str, name: str) -> Object:

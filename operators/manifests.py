@@ -13,7 +13,7 @@ Object = dict[str, Any]
 STAGES = (
     {"Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass"},
     {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Secret",
-     "PersistentVolumeClaim"},
+     "PersistentVolumeClaim", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"},
     {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"},
     {"Service", "APIService"},
     {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"},

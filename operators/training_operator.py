@@ -117,6 +117,7 @@ def init_container() -> str:
 - name: init-pytorch
   image: {{{{.InitContainerImage}}}}
   imagePullPolicy: IfNotPresent
+  terminationMessagePolicy: FallbackToLogsOnError
   securityContext:
     allowPrivilegeEscalation: false
     capabilities:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.kube import Cluster, wait
+from isthmus.kube.objects import holds
 from isthmus.localcluster import images
 from isthmus.localcluster.runtime import LocalCluster
 from isthmus.specs.errors import NotFound
-from isthmus.specs.labels import GPU_RESOURCE
+from isthmus.specs.labels import GPU_RESOURCE, RUNS_NAMESPACE
 from isthmus.toolchain import home
 
 PROBE_IMAGE = "isthmus.dev/test/probe:1"
@@ -91,6 +92,13 @@ def pod(
         "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
         "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **spec},
     }
+
+
+def succeeded(client: Cluster, job: str) -> bool:
+    """Whether a PyTorchJob of the runs' namespace has succeeded; it must not have failed."""
+    now = client.get("kubeflow.org/v1", "PyTorchJob", job, RUNS_NAMESPACE)
+    assert not holds(now, "Failed"), now["status"]
+    return holds(now, "Succeeded")
 
 
 def found(client: Cluster, kind: str, name: str, namespace: str | None = None) -> bool:

@@ -12,7 +12,7 @@ import unittest.mock
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import yaml
@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from isthmus.kube import Cluster
 from isthmus.localcluster import runtime
+from isthmus.simulation import object_servers
+from isthmus.simulation.account import Account
 from isthmus.specs import stack as stack_settings
 from isthmus.specs.errors import IsthmusError
 from isthmus.toolchain import home
@@ -52,15 +54,19 @@ class Stacks:
         """Run an isthmus command; its exit code must be `code` (None: any)."""
         return self._run([sys.executable, "-m", "isthmus.cli.main", *arguments], code)
 
+    def python(self, program: str, *arguments: str) -> str:
+        """Run a Python program in this home; returns what it printed."""
+        return self._run([sys.executable, "-c", program, *arguments], 0).stdout
+
     def pulumi(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run the plain pulumi command as the launcher starts it."""
         return self._run(["pulumi", *arguments, "--non-interactive"], code)
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
+    def start(self, *command: str, output: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command in a process group of its own, to be killed in the middle."""
         return subprocess.Popen(
             command, cwd=self.program, env=self.environment, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def state(self, stack: str) -> dict[str, Any]:
@@ -127,10 +133,12 @@ class Stacks:
         assert all(path.with_suffix(".db").exists() and not path.stat().st_size for path in locks)
 
     def end(self) -> None:
-        """Delete every cluster of this home, whatever the tests left."""
+        """Delete every cluster of this home and end every object server, whatever the tests left."""
         with self.as_home():
             for cluster in runtime.EveryRuntime().list():
                 cluster.delete()
+            for path in (self.home / "accounts").glob("*.db"):
+                object_servers.stop(Account(path.stem, path))
 
     def as_home(self) -> contextlib.AbstractContextManager[Any]:
         """While this lasts, this process works in that home, too."""

@@ -1,4 +1,4 @@
-"""Reads a workload file, and says where in it a mistake is.
+"""Reads a workload file, or a user's own manifest of a job, and says where in it a mistake is.
 
 A file is read once, here; past this point a workload is a WorkloadSpec and never a dict.
 """
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.workload import WorkloadSpec
+from workloads import manifest, trainjob
 
 FILE = "workload.yaml"
 SAMPLES = Path(__file__).parent / "samples"
@@ -54,25 +55,57 @@ def parse(text: str, *, origin: str, changes: Mapping[str, str] | None = None) -
         InvalidSpec: as in `load`.
     """
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        trees = yaml.compose_all(text, Loader=yaml.SafeLoader)
+        found = [pair for pair in zip(yaml.safe_load_all(text), trees, strict=True) if pair[0] is not None]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InvalidSpec(f"{origin}, line {line}: {error.problem}", subject=origin, remedy=f"edit {origin}") from error
     except yaml.YAMLError as error:  # a character that YAML does not allow
         raise InvalidSpec(f"{origin}: {error}", subject=origin, remedy=f"edit {origin}") from error
-    if not isinstance(document, dict):
+    document, tree, runtime = _job(found, origin)
+    for _, one in found:
+        _refuse_twice(one, origin)
+    for key, value in (changes or {}).items():
+        _set(document, key, value)
+    values = document
+    if manifest.is_manifest(document):
+        wrong = manifest.problems(document, runtime)
+        if wrong:
+            said = "; ".join(f"{origin}, line {_line(tree, at)}: {words}" for at, words in wrong)
+            raise InvalidSpec(said, subject=origin, remedy=f"edit {origin}")
+        values = manifest.as_values(document, runtime)
+    elif given := {"manifest", "runtime"} & document.keys():
+        raise InvalidSpec(
+            f"{origin}: there is no field {min(given)!r}; give the manifest itself to isthmus run",
+            subject=origin,
+            remedy=f"edit {origin}",
+        )
+    try:
+        return WorkloadSpec.model_validate(values)
+    except ValidationError as error:
+        own = values is document
+        problems = "; ".join(
+            _problem({**item, "loc": item["loc"] if own else manifest.place(document, item["loc"])}, tree, origin)
+            for item in error.errors()
+        )
+        raise InvalidSpec(problems, subject=origin, remedy=f"edit {origin}") from error
+
+
+def _job(found: list[tuple[Any, Any]], origin: str) -> tuple[dict[str, Any], Any, dict[str, Any] | None]:
+    """The document of a file that is a job, its tree, and the TrainingRuntime that a TrainJob may bring with it."""
+    if not found or not all(isinstance(document, dict) for document, _ in found):
         raise InvalidSpec(
             f"{origin}, line 1: a workload is a mapping of fields", subject=origin, remedy=f"edit {origin}"
         )
-    _refuse_twice(tree, origin)
-    for key, value in (changes or {}).items():
-        _set(document, key, value)
-    try:
-        return WorkloadSpec.model_validate(document)
-    except ValidationError as error:
-        problems = "; ".join(_problem(item, tree, origin) for item in error.errors())
-        raise InvalidSpec(problems, subject=origin, remedy=f"edit {origin}") from error
+    runtimes = [document for document, _ in found if document.get("kind") == trainjob.RUNTIME]
+    jobs = [pair for pair in found if pair[0].get("kind") != trainjob.RUNTIME]
+    if len(jobs) != 1 or len(runtimes) > 1 or runtimes and jobs[0][0].get("kind") != trainjob.KIND:
+        raise InvalidSpec(
+            f"{origin} has {len(found)} documents: a file holds one job, and a TrainJob may bring its TrainingRuntime",
+            subject=origin,
+            remedy=f"edit {origin}",
+        )
+    return *jobs[0], runtimes[0] if runtimes else None
 
 
 def _find(name: str) -> Path:
@@ -140,9 +173,15 @@ def _problem(item: Any, tree: Any, origin: str) -> str:
 
 
 def _fields() -> list[str]:
-    from isthmus.specs import workload
+    from isthmus.specs import sharing, workload
 
-    models = (workload.WorkloadSpec, workload.Role, workload.Volume, workload.CostAssumptions)
+    models = (
+        workload.WorkloadSpec,
+        workload.Role,
+        sharing.WorkloadClaim,
+        workload.Volume,
+        workload.CostAssumptions,
+    )
     return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
 
 

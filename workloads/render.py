@@ -1,29 +1,30 @@
 """From a workload to the manifests that every cloud gets: pure, so that it can be compared and tested without a cluster.
 
-`load` reads a workload file, `render` turns it into a PyTorchJob with its volume claims. Nothing here knows a cloud:
+`load` reads a workload file, `render` turns it into a job of its kind with its volume claims. Nothing here knows a cloud:
 the few names that differ come in as a `Binding`. It will not submit anything (isthmus.runs) nor check what a cluster has
 room for (workloads/fit.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from isthmus.kube.objects import quantity
 from isthmus.specs import labels
 from isthmus.specs.errors import InvalidSpec
-from isthmus.specs.workload import Role, Volume, WorkloadSpec
+from isthmus.specs.workload import WorkloadSpec
+from workloads import manifest, pods, trainjob
 from workloads.bindings import Binding
 from workloads.load import load, samples
+from workloads.pods import Object, Placing
 
 __all__ = ["config_map", "job_name", "load", "namespace", "render", "samples"]
 
-Object = dict[str, Any]
+SSH_FOLDER = "/home/trainer/.ssh"
+"""Where the MPI operator puts the keys that launcher and workers share: below the home that /etc/passwd of an image for
+MPIJobs has for uid 65532."""
 
-CONTAINER = "pytorch"
-"""The container name that the operator looks for (training-operator v1.9.3, pkg/apis/kubeflow.org/v1/pytorch_types.go)."""
-
-USER = 65532
-"""Uid and group of workload containers: not root, and the number that images without a shell use for nobody."""
+SSH_PORT = 2222
+"""Where sshd listens in such an image; a port below 1024 is not for everybody."""
 
 
 def render(
@@ -35,7 +36,7 @@ def render(
     pod_labels: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
 ) -> list[Object]:
-    """The manifests of a workload: its volume claims, then the job.
+    """The manifests of a workload: its claims on volumes and on cards, a TrainJob's runtime, then the job.
 
     Args:
         run: id of the run; names and labels carry it. None: the workload as part of the platform, by its own name.
@@ -45,50 +46,36 @@ def render(
         InvalidSpec: the workload cannot be rendered as it is written (see `check`).
     """
     check(spec)
-    name = job_name(spec, run)
     marks = {labels.MANAGED_BY: labels.OWNER, labels.WORKLOAD: spec.name} | ({labels.RUN: run} if run else {})
-    metadata = {"name": name, "namespace": namespace, "labels": marks}
-    policy: Object = {"cleanPodPolicy": spec.clean_pod_policy, "backoffLimit": spec.backoff_limit}
-    if spec.active_deadline_seconds is not None:
-        policy["activeDeadlineSeconds"] = spec.active_deadline_seconds
-    extra = (dict(pod_labels or {}), dict(pod_annotations or {}))
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": spec.kind,
-        "metadata": metadata,
-        "spec": {
-            "runPolicy": policy,
-            "pytorchReplicaSpecs": {
-                role: {
-                    "replicas": spec.roles[role].replicas,
-                    "restartPolicy": spec.restart_policy,
-                    "template": _template(spec, role, name, binding, marks | extra[0], extra[1]),
-                }
-                for role in spec.roles
-            },
-        },
-    }
-    return [*(_claim(volume, name, namespace, marks, binding) for volume in spec.volumes), job]
+    placing = Placing(
+        name=job_name(spec, run),
+        namespace=namespace,
+        binding=binding,
+        marks=marks,
+        pod_labels=pod_labels or {},
+        pod_annotations=pod_annotations or {},
+    )
+    if spec.manifest is not None:
+        return manifest.placed(spec.manifest, placing, spec.runtime)
+    return [
+        *(pods.claim(volume, placing) for volume in spec.volumes),
+        *(pods.cards(claim, placing) for claim in spec.claims),
+        *(trainjob.of_workload(spec, placing) if spec.kind == trainjob.KIND else [_one(spec, placing)]),
+    ]
 
 
 def check(spec: WorkloadSpec) -> None:
-    """What the model of a workload does not check because it takes more than one field or Kubernetes' own rules.
+    """What the model of a workload does not check because it takes Kubernetes' own rules of amounts.
 
     Raises:
         InvalidSpec: naming the field.
     """
     remedy = "edit the workload file"
     for name, role in spec.roles.items():
-        if name == "Master" and role.replicas != 1:
-            raise InvalidSpec(
-                f"roles.Master.replicas is {role.replicas}: a PyTorchJob has exactly 1",
-                subject=spec.name,
-                remedy=remedy,
-            )
         for field, value in (("cpu", role.cpu), ("memory", role.memory)):
             if quantity(value) <= 0:
                 raise InvalidSpec(f"roles.{name}.{field} must be more than 0", subject=spec.name, remedy=remedy)
-    if not spec.command:
+    if not spec.command and spec.manifest is None:  # whose image may have a command of its own
         raise InvalidSpec("command is empty", subject=spec.name, remedy=remedy)
     for volume in spec.volumes:
         quantity(volume.size)
@@ -134,66 +121,85 @@ def config_map(name: str, data: Mapping[str, str], namespace: str = labels.RUNS_
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
 
 
-def _template(
-    spec: WorkloadSpec, role: str, name: str, binding: Binding, marks: Mapping[str, str], annotations: Mapping[str, str]
-) -> Object:
-    volumes = [volume for volume in spec.volumes if volume.role == role]
-    metadata: Object = {"labels": dict(marks)}
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    pod: Object = {
-        "serviceAccountName": labels.RUNS_ACCOUNT,
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_container(spec, spec.roles[role], volumes)],
+def _one(spec: WorkloadSpec, placing: Placing) -> Object:
+    return {
+        "apiVersion": spec.form.api_version,
+        "kind": spec.kind,
+        "metadata": {"name": placing.name, "namespace": placing.namespace, "labels": dict(placing.marks)},
+        "spec": _BODIES.get(spec.kind, _replicated)(spec, placing),
     }
-    if spec.roles[role].gpus:
-        # GPU nodes are always tainted: GKE does it by itself, we do it everywhere (case A13).
-        pod["tolerations"] = [{"key": labels.GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
-        selector = dict(binding.node_labels) | ({labels.GPU_MODEL: spec.gpu.model} if spec.gpu else {})
-        if selector:
-            pod["nodeSelector"] = selector
-    if volumes:
-        pod["volumes"] = [
-            {"name": volume.name, "persistentVolumeClaim": {"claimName": _claim_name(name, volume)}}
-            for volume in volumes
-        ]
-    return {"metadata": metadata, "spec": pod}
 
 
-def _container(spec: WorkloadSpec, role: Role, volumes: list[Volume]) -> Object:
-    environment = {"HOME": "/tmp", **spec.env}  # the user has no home of its own in the image
-    # No CPU limit: it would slow training down without giving anybody else more than the request already does.
-    resources: Object = {"requests": {"cpu": role.cpu, "memory": role.memory}, "limits": {"memory": role.memory}}
-    if role.gpus:
-        resources["limits"][labels.GPU_RESOURCE] = str(role.gpus)
-    container: Object = {
-        "name": CONTAINER,
-        "image": spec.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": list(spec.command),
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "resources": resources,
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+def _replicated(spec: WorkloadSpec, placing: Placing) -> Object:
+    """A job whose operator makes the pods of each role: all of Kubeflow's."""
+    policy: Object = {
+        "cleanPodPolicy": spec.clean_pod_policy or spec.form.clean_pod_policy,
+        "backoffLimit": spec.backoff_limit,
+        **_limits(spec),
     }
-    if volumes:
-        container["volumeMounts"] = [{"name": volume.name, "mountPath": volume.mount_path} for volume in volumes]
-    return container
+    replicas: dict[str, Object] = {
+        name: {
+            "replicas": role.replicas,
+            "restartPolicy": spec.restart_policy,
+            "template": pods.template(spec, name, placing),
+        }
+        for name, role in spec.roles.items()
+    }
+    if spec.active_deadline_seconds is not None and spec.form.operator == "training-operator":
+        # v1.9.3 looks at a job's deadline only when something else happens to the job (its timer goes to a queue that
+        # nobody reads). A pod that the kubelet ends at the same deadline is such a thing.
+        for replica in replicas.values():
+            replica["template"]["spec"]["activeDeadlineSeconds"] = spec.active_deadline_seconds
+    return {"runPolicy": policy, spec.form.replicas_field: replicas}
 
 
-def _claim(volume: Volume, name: str, namespace: str, marks: Mapping[str, str], binding: Binding) -> Object:
-    spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": volume.size}}}
-    if binding.storage_class is not None:
-        spec["storageClassName"] = binding.storage_class
-    metadata = {"name": _claim_name(name, volume), "namespace": namespace, "labels": dict(marks)}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+def _pytorch(spec: WorkloadSpec, placing: Placing) -> Object:
+    body = _replicated(spec, placing)
+    if spec.elastic is not None:
+        body["elasticPolicy"] = {
+            "rdzvBackend": "c10d",
+            "minReplicas": spec.elastic.min_replicas,
+            "maxReplicas": spec.elastic.max_replicas,
+            "maxRestarts": spec.elastic.max_restarts,
+        }
+    return body
 
 
-def _claim_name(name: str, volume: Volume) -> str:
-    return f"{name}-{volume.name}"
+def _tensorflow(spec: WorkloadSpec, placing: Placing) -> Object:
+    body = _replicated(spec, placing)
+    if spec.success_policy is not None:
+        body["successPolicy"] = {"Worker0": "", "AllWorkers": "AllWorkers"}[spec.success_policy]
+    return body
+
+
+def _mpi(spec: WorkloadSpec, placing: Placing) -> Object:
+    body = _replicated(spec, placing)
+    [worker] = body[spec.form.replicas_field]["Worker"]["template"]["spec"]["containers"]
+    # A worker's name resolves once it is ready, and the launcher starts once all are: then none finds a closed port.
+    worker["readinessProbe"] = {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 1}
+    return {**body, "launcherCreationPolicy": "WaitForWorkersReady", "sshAuthMountPath": SSH_FOLDER}
+
+
+def _job(spec: WorkloadSpec, placing: Placing) -> Object:
+    [(name, role)] = spec.roles.items()
+    pod = pods.template(spec, name, placing)
+    pod["spec"]["restartPolicy"] = spec.restart_policy
+    counts = {"completions": role.replicas, "parallelism": role.replicas, "completionMode": "Indexed"}
+    return {**counts, "backoffLimit": spec.backoff_limit, **_limits(spec), "template": pod}
+
+
+def _limits(spec: WorkloadSpec) -> Object:
+    limits = {
+        "activeDeadlineSeconds": spec.active_deadline_seconds,
+        "ttlSecondsAfterFinished": spec.ttl_seconds,
+    }
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+_BODIES: Mapping[str, Callable[[WorkloadSpec, Placing], Object]] = {
+    "PyTorchJob": _pytorch,
+    "TFJob": _tensorflow,
+    "MPIJob": _mpi,
+    "Job": _job,
+}
+"""What goes into a job's spec, for kinds that have more than roles and policies."""

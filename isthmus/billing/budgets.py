@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 from isthmus.catalog import Catalog
 from isthmus.costs.split import weights
 from isthmus.runs.ledger import BudgetRow, Period
+from isthmus.runs.observe import asked_share
 from isthmus.specs.errors import Refused
 from isthmus.specs.offer import Offer
 from isthmus.specs.quantity import mebibytes, millicores
@@ -95,15 +97,18 @@ def forecast(spec: WorkloadSpec, catalog: Catalog, offer: Offer | None, *, hours
         offer: of the machine that the stack's pool has; None where that is not known.
         sharers: into how many each card is shared there; a pod that asks for one card gets one of them.
     """
-    gpu_hours = Decimal(spec.gpus) / sharers * hours
+    model = offer.shape.gpu_model if offer else None
+    claimed = sum((role.replicas * asked_share(spec, name, model) for name, role in spec.roles.items()), Fraction(0))
+    cards = Decimal(spec.gpus) / sharers + Decimal(claimed.numerator) / claimed.denominator
+    gpu_hours = cards * hours
     divided = weights(catalog, offer) if offer else None
     if offer is None or divided is None or offer.usd_per_hour is None:
         return Amount(None, gpu_hours)
     has = catalog.allocatable(offer.shape.cloud, offer.shape)
     cpu = Decimal(sum(role.replicas * millicores(role.cpu) for role in spec.roles.values())) / has["cpu_millicores"]
     memory = Decimal(sum(role.replicas * mebibytes(role.memory) for role in spec.roles.values())) / has["memory_mib"]
-    cards = Decimal(spec.gpus) / (sharers * offer.shape.gpu_count) if offer.shape.gpu_count else Decimal(0)
-    share = (cpu * divided.cpu + memory * divided.memory + cards * divided.cards) / divided.total
+    part = cards / offer.shape.gpu_count if offer.shape.gpu_count else Decimal(0)
+    share = (cpu * divided.cpu + memory * divided.memory + part * divided.cards) / divided.total
     return Amount(share * offer.usd_per_hour * hours, gpu_hours)
 
 

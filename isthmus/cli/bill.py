@@ -130,7 +130,7 @@ def _estimate(use: "ClusterUse", found: "Run", made: "Bill") -> Any:
     options = Options(
         regions=(use.settings.region,),
         purchases=tuple(dict.fromkeys(record.purchase for record in records)),
-        gpus=model if found.spec.gpus else None,
+        gpus=model if found.spec.on_cards else None,
     )
     try:
         return compare([found.spec], use.catalog, options).rankings[0].best
@@ -231,10 +231,13 @@ def _simulated_statement(name: str, use: "ClusterUse", now: datetime, notes: tup
     begun = simulated.made_at(account)
     first = begun.get("", simulated.moment(account))
 
+    clock = gather.simulated_clock(use, max([first, *begun.values()]))
+
     def node_begun(node: "Node") -> datetime:
+        if labels.GROWN in node.labels:  # started by the autoscaler while runs waited
+            return clock.at(node.created)
         return begun.get(node.labels.get(labels.POOL, ""), first)
 
-    clock = gather.simulated_clock(use, max([first, *begun.values()]))
     until = simulated.moment(account) + clock.executing
     stand_ins = _stand_ins(use, node_begun, until)
     made = gather.cluster_bill(use, now=now, clock=clock, begun=node_begun, until=until, more=stand_ins)

@@ -1,6 +1,7 @@
 """isthmus cost budget: what a user or project may use in a period; `isthmus run` asks before it submits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,8 +12,6 @@ from isthmus.cli.output import print_rows
 from isthmus.specs.errors import InvalidSpec, IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.billing.budgets import Amount, Used
-    from isthmus.runs.model import Run
     from isthmus.runs.store import Store
     from isthmus.specs.stack import StackSettings
     from isthmus.specs.workload import WorkloadSpec
@@ -96,13 +95,14 @@ def list_budgets(*, json: Json = False) -> None:
         Print JSON.
     """
     from isthmus.billing.budgets import standings
+    from isthmus.billing.guard import used
     from isthmus.cli.run import open_store
     from isthmus.runs import ledger
 
     store, now = open_store(), datetime.now(UTC)
     rows = []
     for budget in ledger.budgets(store):
-        [standing] = standings([budget], _used(store, now, simulated=budget.simulated), now=now)
+        [standing] = standings([budget], used(store, _settings, now, simulated=budget.simulated), now=now)
         rows.append(
             {
                 "whose": f"{budget.kind} {budget.name}",
@@ -118,7 +118,8 @@ def list_budgets(*, json: Json = False) -> None:
     print_rows(rows, columns, as_json=json, empty="no budgets; isthmus cost budget set --project NAME --usd 100")
 
 
-def check_budgets(
+@contextmanager
+def within_budgets(
     store: "Store",
     spec: "WorkloadSpec",
     *,
@@ -127,71 +128,24 @@ def check_budgets(
     project: str,
     seconds: float | None,
     tell: Callable[[str], None],
-) -> None:
-    """Refuse a run that a budget of its user or project does not allow, and tell the forecast where there is one.
-
-    Args:
-        seconds: how long it is told to take, where it only schedules; else its workload says so.
-
-    Raises:
-        Refused: with the figures.
-    """
-    from isthmus import catalog
-    from isthmus.billing.budgets import check, standings
+) -> Iterator[None]:
+    """Refuse a run that a budget of its user or project does not allow; see billing.guard.within_budgets."""
+    from isthmus.billing import guard
     from isthmus.cli import project as stacks
-    from isthmus.runs import ledger
 
-    settings, now = stacks.settings(stack), datetime.now(UTC)
-    if not catalog.load().has_prices(settings.cloud):
-        return  # it runs on this machine and uses nothing that a budget counts
-    simulated = settings.mode == "simulated"
-    names = {"user": user, "project": project}
-    budgets = [b for b in ledger.budgets(store) if b.simulated == simulated and names[b.kind] == b.name]
-    if not budgets:
-        return
-    asked = expected(spec, settings, seconds)
-    found = standings(budgets, _used(store, now, simulated=simulated), now=now, asked=asked)
-    check(found)
-    usd = "an unknown amount" if asked.usd is None else f"{asked.usd:.4f} USD"
-    kind = "simulated budget" if simulated else "budget"
-    of = ", ".join(f"{item.budget.kind} {item.budget.name}" for item in found)
-    tell(f"forecast {usd} and {asked.gpu_hours:.4f} GPU-hours, within the {kind} of {of}")
-
-
-def expected(spec: "WorkloadSpec", settings: "StackSettings", seconds: float | None = None) -> "Amount":
-    """What a run on a stack is forecast to use: on the machine of the pool with its cards, for its workload's hours."""
-    from isthmus import catalog
-    from isthmus.billing.budgets import forecast
-
-    facts = catalog.load()
-    hours = spec.cost.hours if seconds is None else Decimal(repr(seconds)) / 3600
-    wanted = spec.gpu.model if spec.gpu else None
-    pools = [
-        pool
-        for pool in settings.cluster.pools
-        if bool(pool.gpu) == bool(spec.gpus) and (wanted is None or (pool.gpu and pool.gpu.model == wanted))
-    ]
-    pool = next((pool for pool in pools if pool.size), pools[0] if pools else None)
-    if pool is None:
-        return forecast(spec, facts, None, hours=hours)
-    try:
-        shape = facts.machine_for(settings.cloud, settings.region, pool.gpu, pool.instance_type)
-    except InvalidSpec:
-        return forecast(spec, facts, None, hours=hours)
-    offer = facts.offer(shape, settings.region, "spot" if pool.spot else "on-demand")
-    return forecast(spec, facts, offer, hours=hours, sharers=max(pool.sharing.shares, 1))
-
-
-def _used(store: "Store", now: datetime, *, simulated: bool) -> "Callable[[datetime], list[Used]]":
-    from isthmus import catalog
-    from isthmus.billing.budgets import NOTHING
-    from isthmus.billing.gather import used_since
-
-    def ahead(run: "Run") -> Any:
-        settings = _settings(run.stack)
-        return NOTHING if settings is None else expected(run.spec, settings, run.simulated_seconds)
-
-    return used_since(store, catalog.load(), _settings, simulated=simulated, now=now, expected=ahead)
+    stacks.settings(stack)  # the name of a stack that never was is a slip of the keyboard
+    with guard.within_budgets(
+        store,
+        spec,
+        _settings,
+        stack=stack,
+        user=user,
+        project=project,
+        seconds=seconds,
+        now=datetime.now(UTC),
+        tell=tell,
+    ):
+        yield
 
 
 def _settings(stack: str) -> "StackSettings | None":

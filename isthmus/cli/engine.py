@@ -7,13 +7,14 @@ import os
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.cli import project
 from isthmus.cli.output import Progress
-from isthmus.cli.project import root, settings
 from isthmus.specs.errors import IsthmusError, NotFound, Refused
 from isthmus.toolchain import home
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 CLUSTER_TYPES = frozenset({"aws:eks/cluster:Cluster", "gcp:container/cluster:Cluster", "isthmus:kind:Cluster"})
 """Replacing one of these loses every workload and queue in it, so it is refused unless confirmed (case A05)."""
 
+_PAST = {"create": "created", "update": "updated", "delete": "deleted", "replace": "replaced"}
 _QUIET = frozenset({"same", "read", "refresh"})
 
 
@@ -78,10 +80,19 @@ class Watch:
         now = next(iter(self._running.values()), "working")
         self.progress.update(f"{self._done} done, {now}")
 
-    def summary(self) -> str:
-        """The changes in words."""
-        counted = [f"{count} to {operation}" for operation, count in sorted(self.changes.items())]
-        return ", ".join(counted) if counted else "no changes"
+    def planned(self) -> str:
+        """The changes of a plan, in words."""
+        return _counted(f"{count} to {operation}" for operation, count in sorted(self.changes.items()))
+
+    def made(self) -> str:
+        """The changes of an operation that is over, in words."""
+        return _counted(
+            f"{count} {_PAST.get(operation, operation)}" for operation, count in sorted(self.changes.items())
+        )
+
+
+def _counted(parts: Iterable[str]) -> str:
+    return ", ".join(parts) or "no changes"
 
 
 class Engine:
@@ -94,12 +105,12 @@ class Engine:
             InvalidSpec: there is no such stack, or a setting is wrong; nothing was started.
         """
         self.name = name
-        self.settings = settings(name)
+        self.settings = project.settings(name)
         os.environ.update(home.environment())
         from pulumi.automation import create_or_select_stack
 
         try:
-            self._stack: Stack = create_or_select_stack(name, work_dir=str(root()))
+            self._stack: Stack = create_or_select_stack(name, work_dir=str(project.root()))
         except Exception as error:
             raise self._failed("select", error, None) from error
 
@@ -204,11 +215,11 @@ def outputs(stack: str) -> dict[str, Any]:
         InvalidSpec: there is no such stack.
         NotFound: the stack was never brought up.
     """
-    settings(stack)
+    project.settings(stack)
     environment = {**os.environ, **home.environment()}
     found = subprocess.run(
         ["pulumi", "stack", "output", "--json", "--stack", stack, "--non-interactive"],
-        cwd=root(), env=environment, capture_output=True, text=True, check=False,
+        cwd=project.root(), env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     values = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else {}
     if not values:

@@ -19,7 +19,10 @@ def install(
     Parameters
     ----------
     groups
-        engine (Pulumi), cluster (Kubernetes and what it runs on), operators, images, or single tools by name. Default: all.
+        engine (Pulumi), cluster (Kubernetes and what it runs on), operators, images; only when named: autoscaler
+        (Karpenter, for `isthmus sim autoscale`), mpi (MPIJob), trainjob (Kubeflow Trainer, JobSet),
+        objects (servers for the objects of simulated accounts), bench (what ours is measured against); or single tools by
+        name. Default: all but those.
     no_releases
         Do not ask publishers; build everything that is not on PATH.
     keep_cache
@@ -29,6 +32,7 @@ def install(
     from isthmus.localcluster import recipes
     from isthmus.toolchain import install as installer
     from isthmus.toolchain.progress import Progress, duration
+    from isthmus.toolchain.rows import OPTIONAL
 
     if "images" in groups:
         groups = (*groups, "operators")  # whose programs go into images
@@ -52,7 +56,10 @@ def install(
         if images:
             early.result()
             recipes.build_all(progress.note)
-        if not groups:
+        extra = OPTIONAL.intersection(groups)
+        if extra:
+            recipes.build_all(progress.note, only=lambda recipe: recipe.group in extra)
+        if not groups or extra:
             progress.note("unpacking the images, once for every local cluster")
             unpacked.ensure_store()
     print(f"{len(outcomes)} ready; next: isthmus doctor")

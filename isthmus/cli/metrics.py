@@ -11,10 +11,10 @@ def metrics(
     run: str,
     *,
     name: str | None = None,
-    format: Literal["table", "csv", "json"] = "table",
+    format: Literal["table", "csv", "json", "chart"] = "table",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Print the metrics of a run, each from the log of the rank that is named.
+    """Print the metrics of a run, each from the log of the rank that is named, and what the run took.
 
     Parameters
     ----------
@@ -23,12 +23,13 @@ def metrics(
     name
         Only this metric, for example accuracy.
     format
-        table, csv or json.
+        table, csv, json, or chart: of every metric that has more than one value.
     json
         The same as --format json.
     """
     from isthmus.cli.run import open_store
     from isthmus.cli.runs import look
+    from isthmus.runs import chart, summary
     from isthmus.runs import metrics as metric_lines
 
     store = open_store()
@@ -41,7 +42,11 @@ def metrics(
         print(metric_lines.to_csv(found), end="")
         return
     empty = "none: a simulated run computes nothing" if snapshot.run.simulated else "no metric was printed"
-    rows = metric_lines.rows(found)
-    print_rows(rows, ["metric", "value", "epoch", "step", "role", "rank", "restart", "at"], empty=empty)
+    if format == "chart":
+        print("\n".join(chart.charts(found)) or empty)
+    else:
+        rows = metric_lines.rows(found)
+        print_rows(rows, ["metric", "value", "epoch", "step", "role", "rank", "restart", "at"], empty=empty)
+    print("\n".join(summary.taken(snapshot)))
     if problem:
         print(f"as they were last seen: {problem}")

@@ -1,5 +1,6 @@
 """isthmus parity: do stacks carry the same objects?"""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -32,20 +33,13 @@ def parity(first: str, *others: str, json: Annotated[bool, Parameter(negative=""
     json
         Print everything as JSON.
     """
-    from isthmus.cli.project import settings
-    from isthmus.runs import parity as comparing
-    from workloads import bindings
-
     stacks = [first, *others]
     if len(stacks) < 2 or len(set(stacks)) < len(stacks):
         raise InvalidSpec(
             "give two or more different stacks", subject="parity", remedy="isthmus parity aws-sim gcp-sim"
         )
-    rules = bindings.declared(settings(stack).cloud for stack in stacks)
-    sides = [_read(stack, rules) for stack in stacks]
-    differences = {one.name: comparing.missing(_rendered(one.name), one, rules) for one in sides}
-    between = {one.name: comparing.compare(sides[0].objects, one.objects) for one in sides[1:]}
-    equal = not any(differences.values()) and not any(between.values())
+    found = compared(stacks)
+    sides, differences, between, equal = found.sides, found.differences, found.between, found.equal
     if json:
         print_json(_as_json(sides, differences, between, equal=equal))
         return 0 if equal else 1
@@ -59,11 +53,52 @@ def parity(first: str, *others: str, json: Annotated[bool, Parameter(negative=""
     if equal:
         print(f"equal: {len(sides[0].objects)} objects, digest {sides[0].digest[:16]}")
         return 0
-    for stack, found in differences.items():
-        _print_differences(f"{stack} is not as the program renders it", found, "program", stack)
-    for stack, found in between.items():
-        _print_differences(f"{first} and {stack} differ", found, first, stack)
+    for stack, paths in differences.items():
+        _print_differences(f"{stack} is not as the program renders it", paths, "program", stack)
+    for stack, paths in between.items():
+        _print_differences(f"{first} and {stack} differ", paths, first, stack)
     return 1
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison found."""
+
+    sides: "list[Side]"
+    differences: "dict[str, list[Difference]]"
+    """Of each stack against what the program renders."""
+    between: "dict[str, list[Difference]]"
+    """Of each further stack against the first."""
+
+    @property
+    def count(self) -> int:
+        """How many paths differ."""
+        return sum(map(len, (*self.differences.values(), *self.between.values())))
+
+    @property
+    def equal(self) -> bool:
+        """Whether none does."""
+        return not self.count
+
+    @property
+    def digest(self) -> str:
+        """Of the first stack's objects; all have it where they are equal."""
+        return self.sides[0].digest
+
+
+def compared(stacks: "Sequence[str]") -> Compared:
+    """Read stacks and compare them with the program and with the first."""
+    from isthmus.cli.project import settings
+    from isthmus.runs import parity as comparing
+    from workloads import bindings
+
+    rules = bindings.declared(settings(stack).cloud for stack in stacks)
+    sides = [_read(stack, rules) for stack in stacks]
+    return Compared(
+        sides,
+        {one.name: comparing.missing(_rendered(one.name), one, rules) for one in sides},
+        {one.name: comparing.compare(sides[0].objects, one.objects) for one in sides[1:]},
+    )
 
 
 def _read(stack: str, rules: "Sequence[Declared]") -> "Side":
@@ -87,14 +122,14 @@ def _rendered(stack: str) -> list[dict[str, Any]]:
     """What the program deploys into every cluster: operators and samples, as __main__.py composes them."""
     from isthmus.cli.project import settings
     from isthmus.specs import labels
-    from operators import device_plugin, dra, training_operator
+    from operators import device_plugin, dra, training
     from workloads import bindings, render
 
     chosen = settings(stack)
     binding = bindings.for_cloud(chosen.cloud)
     objects = [
         *render.namespace(labels.RUNS_NAMESPACE, labels.RUNS_ACCOUNT, {}),
-        *training_operator.manifests(),
+        *training.manifests(chosen.operators),
     ]
     if not binding.provides_device_plugin:
         objects += device_plugin.manifests(chosen.cluster.pools)

@@ -49,7 +49,8 @@ def run(
     json
         Print the run as JSON at the end.
     """
-    from isthmus.cli.budget import check_budgets
+    from isthmus.cli.budget import within_budgets
+    from isthmus.cli.migration_world import check_hold
     from isthmus.cli.project import settings
     from isthmus.runs.model import parse_duration
     from isthmus.runs.submit import submit
@@ -58,23 +59,28 @@ def run(
     spec = render.load(workload, _pairs(changes))
     seconds = parse_duration(simulate) if simulate is not None else None
     stack_settings = settings(stack)
+    check_hold(stack)
     cluster, store = cluster_of(stack), open_store()
     progress = Progress(f"run {spec.name}")
-    check_budgets(store, spec, stack=stack, user=user(), project=project, seconds=seconds, tell=progress.note)
-    progress.update("checking and submitting")
     try:
-        submitted = submit(
-            cluster,
-            store,
-            spec,
-            stack=stack,
-            binding=bindings.for_cloud(stack_settings.cloud),
-            simulated_seconds=seconds,
-            growth=_growth(stack),
-            tell=progress.note,
-            user=user(),
-            project=project,
-        )
+        with within_budgets(
+            store, spec, stack=stack, user=user(), project=project, seconds=seconds, tell=progress.note
+        ):
+            if seconds is None:
+                _provide_image(spec.image, cluster, progress)
+            progress.update("checking and submitting")
+            submitted = submit(
+                cluster,
+                store,
+                spec,
+                stack=stack,
+                binding=bindings.for_cloud(stack_settings.cloud),
+                simulated_seconds=seconds,
+                growth=growth(stack, simulated=seconds is not None),
+                tell=progress.note,
+                user=user(),
+                project=project,
+            )
     except KeyboardInterrupt:
         progress.note("interrupted; `isthmus runs` says whether it was begun, and the same command goes on with it")
         return INTERRUPTED
@@ -138,6 +144,20 @@ def user() -> str:
         return "unknown"
 
 
+def _provide_image(image: str, cluster: "Cluster", progress: Progress) -> None:
+    """Build an image that only some samples need, and bring it into the stack's local cluster. A real cloud's cluster pulls
+    it from where its name says; workloads/images/README.md tells how it gets there."""
+    from isthmus.localcluster import images, recipes
+    from isthmus.localcluster.runtime import EveryRuntime
+
+    recipe = recipes.framework(image)
+    if recipe is None:
+        return
+    local = next((one for one in EveryRuntime().list() if one.endpoint == cluster.server), None)
+    if local is not None:
+        images.bring(local, recipes.build_framework(recipe, progress.note), progress.note)
+
+
 class _Teller:
     """Tells what changed: states, why pods wait, metrics of rank 0; and keeps the live line going."""
 
@@ -190,14 +210,15 @@ def _pairs(changes: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def _growth(stack: str) -> "list[NodeCapacity]":
-    """Nodes that the pools of a real stack may still add: the cluster's autoscaler makes them when a pod waits."""
+def growth(stack: str, *, simulated: bool) -> "list[NodeCapacity]":
+    """Nodes that a stack's pools may still add: its autoscaler makes them when a pod waits. On a simulated stack (where it is
+    `isthmus sim autoscale`) they run nothing, so they are none for a run that executes."""
     from isthmus import catalog
     from isthmus.cli.project import settings
     from workloads import fit
 
     chosen = settings(stack)
-    if chosen.mode != "real":
+    if chosen.mode != "real" and not simulated:
         return []
     facts = catalog.load()
     return [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from isthmus.cli.output import print_json, print_rows
-from isthmus.specs.errors import IsthmusError
+from isthmus.specs.errors import InvalidSpec, IsthmusError
 
 if TYPE_CHECKING:
     from isthmus.runs.model import Run, Snapshot
@@ -94,6 +94,45 @@ def follow(run: str, *, json: Json = False) -> int:
     store = open_store()
     its_run = store.get(run)
     return follow_to_end(cluster_of(its_run.stack), store, its_run, as_json=json)
+
+
+@app.command
+def compare(*runs: str, json: Json = False) -> None:
+    """Set runs side by side: what was asked for, what each took, and the last value of each metric.
+
+    Parameters
+    ----------
+    runs
+        Two or more ids of runs, or names of their jobs.
+    json
+        Print JSON.
+    """
+    from datetime import UTC, datetime
+
+    from isthmus.cli.run import open_store
+    from isthmus.runs import compare as comparison
+
+    if len(runs) < 2:
+        raise InvalidSpec(
+            f"a comparison takes two runs or more, not {len(runs)}",
+            subject="runs compare",
+            remedy="isthmus runs compare RUN RUN",
+        )
+    store, now = open_store(), datetime.now(UTC)
+    looked = [look(store, store.get(name)) for name in runs]
+    sides = [comparison.side(snapshot, now=now) for snapshot, _ in looked]
+    if json:
+        print_json(comparison.as_dict(sides))
+        return
+    columns = [f"{item.run.id}" for item in sides]
+    rows = [
+        {"": name} | {column: comparison.words(name, value) for column, value in zip(columns, values, strict=True)}
+        for name, values in comparison.rows(sides)
+    ]
+    print_rows(rows, ["", *columns])
+    for snapshot, problem in looked:
+        if problem:
+            print(f"run {snapshot.run.id} is shown as it was last seen: {problem}", file=sys.stderr)
 
 
 def _refreshed(store: "Store", found: "list[Run]") -> "tuple[list[Run], dict[str, str]]":

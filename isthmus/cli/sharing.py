@@ -112,7 +112,12 @@ def try_out(mode: str, *, gpu: str = "A100", cards: int = 2, json: Json = False)
 
 @app.command
 def compare(
-    workload: str, *, gpu: str, jobs: int | None = None, card_memory: str | None = None, json: Json = False
+    workload: str = "small-inference",
+    *,
+    gpu: str,
+    jobs: int | None = None,
+    card_memory: str | None = None,
+    json: Json = False,
 ) -> None:
     """Put the ways to share a card side by side for a number of small equal jobs.
 
@@ -141,7 +146,7 @@ def compare(
     from workloads.load import load
 
     facts, spec = catalog.load(), load(workload)
-    pods = jobs if jobs is not None else max(1, sum(role.replicas for role in spec.roles.values() if role.gpus))
+    pods = jobs if jobs is not None else max(1, sum(role.replicas for role in spec.roles.values() if role.on_cards))
     ways = comparing.compare(facts, gpu, pods, memory_mib=int(mebibytes(card_memory)) if card_memory else 0)
     published = [asdict(item) for mode in MODES for item in facts.sharing_measurements(mode)]
     prices = comparing.card_prices(facts, facts.gpu(gpu))
@@ -216,6 +221,12 @@ def change(stack: str, pool: str, *, evict: bool = False, yes: Yes = False, json
     rules.check(facts, wanted, machine.gpu_model or "", chosen.cloud, subject=f"pool {pool}")
     kube = cluster_of(stack)
     steps = changing.plan(changing.read(kube, pool), wanted, machine.gpu_count, evict=evict)
+    if "kind" in (chosen.cloud, chosen.runtime) and any(step.action == "layout" for step in steps):
+        raise Refused(
+            "nodes in Docker run no MIG manager, so nothing there would cut the cards while pods wait",
+            subject=f"pool {pool}",
+            remedy=f"isthmus up {stack}, which gives the nodes cards that are cut so",
+        )
     if json:
         print_json([asdict(step) for step in steps])
         return

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from isthmus.cli.output import confirm, print_rows
-from isthmus.simulation import access, capacity, clock, faults, quota
+from isthmus.simulation import access, capacity, clock, faults, object_servers, quota
 from isthmus.simulation.account import Account, open_account
 from isthmus.simulation.faults import Fault
 from isthmus.simulation.quota import EVERYWHERE, Quota
@@ -239,6 +239,53 @@ def show_clock(account: str, *, advance: str | None = None, json: Json = False) 
 
 
 @app.command
+def autoscale(account: str, *, seconds: float | None = None, json: Json = False) -> None:
+    """Let the pools of an account's clusters grow when pods wait, up to their max, quotas and stock: Karpenter decides, by
+    the shares that nodes offer. Runs until Ctrl-C; the nodes that it made stay, and go when they were empty for ten minutes
+    while it runs.
+
+    Parameters
+    ----------
+    account
+        The simulated account.
+    seconds
+        End after so long.
+    json
+        Print the nodes that it has made as JSON at the end.
+    """
+    import contextlib
+    import time
+
+    from isthmus.cli.output import Progress
+    from isthmus.simulation import autoscaler
+
+    opened = open_account(account, create=False)
+    running = [autoscaler.Autoscaler(opened, item) for item in autoscaler.scaled(opened)]
+    if not running:
+        raise NotFound(f"account {account} has no cluster", subject=f"account {account}", remedy="isthmus up STACK")
+    progress = Progress(f"autoscale {account}")
+    made: list[autoscaler.Made] = []
+    with contextlib.ExitStack() as stack, contextlib.suppress(KeyboardInterrupt):
+        for item in running:
+            stack.enter_context(item.running())
+        end = None if seconds is None else time.monotonic() + seconds
+        while end is None or time.monotonic() < end:
+            now = [node for item in running for node in item.look()]
+            for node in now:
+                if node not in made:
+                    progress.note(f"pool {node.pool}: node {node.node} ({node.machine} in {node.zone}) was started")
+            for node in made:
+                if node not in now:
+                    progress.note(f"pool {node.pool}: node {node.node} was empty and is gone")
+            made = now
+            progress.update(f"{len(made)} nodes made")
+            time.sleep(1)
+    progress.done(f"{len(made)} nodes made")
+    if json:
+        print_rows([asdict(node) for node in made], ["pool", "node", "machine", "zone"], as_json=True)
+
+
+@app.command
 def reset(account: str, *, yes: Yes = False) -> None:
     """Empty an account: resources, limits, faults and the local clusters behind its control planes.
 
@@ -264,6 +311,7 @@ def reset(account: str, *, yes: Yes = False) -> None:
         )
     for _, name in found:
         _delete_local(name)
+    object_servers.remove(opened)
     opened.clear()
     print(f"{account} is empty")
 

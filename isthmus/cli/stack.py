@@ -55,7 +55,7 @@ def preview(
         print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch), "cost": priced})
     else:
         _print_plan(watch)
-        watch.progress.done(watch.summary())
+        watch.progress.done(watch.planned())
         _print_price(priced)
     if limit is not None:
         plan.check_monthly(cost, limit, allow_unknown=allow_unknown, subject=f"stack {stack}")
@@ -83,12 +83,12 @@ def up(stack: str, *, yes: Yes = False, replace_cluster: bool = False) -> None:
         if not plan.changes:
             plan.progress.done("no changes")
             return
-        if not confirm(f"{plan.summary()}; go on?", yes=yes):
+        if not confirm(f"{plan.planned()}; go on?", yes=yes):
             raise Refused(
                 "not confirmed; nothing changed", subject=f"stack {stack}", remedy=f"isthmus up {stack} --yes"
             )
     watch = engine.up()
-    watch.progress.done(f"{watch.summary()}; next: isthmus status {stack}")
+    watch.progress.done(f"{watch.made()}; next: isthmus status {stack}")
 
 
 def refresh(stack: str) -> None:
@@ -100,7 +100,7 @@ def refresh(stack: str) -> None:
         Name of the stack.
     """
     watch = Engine(stack).refresh()
-    watch.progress.done(watch.summary())
+    watch.progress.done(watch.made())
 
 
 def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
@@ -139,7 +139,7 @@ def down(stack: str, *, yes: Yes = False, cluster_gone: bool = False) -> None:
     elif objects:
         _prepare(stack, resources, len(objects))
     watch = engine.destroy()
-    watch.progress.done(watch.summary())
+    watch.progress.done(watch.made())
 
 
 def kubeconfig(stack: str, *, native: bool = False) -> None:
@@ -259,7 +259,7 @@ def _without_price(watch: Watch, stack: str, limit: Decimal | None, *, json: boo
         print_json({"stack": stack, "changes": dict(watch.changes), "steps": _steps(watch), "cost": None})
         return
     _print_plan(watch)
-    watch.progress.done(watch.summary())
+    watch.progress.done(watch.planned())
 
 
 def _print_price(priced: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from isthmus.cli.engine import kubeconfig_of
 from isthmus.cli.output import print_json, print_rows
+from isthmus.kube import objects
 from isthmus.specs import labels
 from isthmus.specs.errors import IsthmusError
 
@@ -49,14 +50,13 @@ def _nodes(cluster: Any) -> list[dict[str, Any]]:
     for node in cluster.list("v1", "Node"):
         own = node["metadata"].get("labels") or {}
         taints = {taint["key"] for taint in node["spec"].get("taints") or []}
-        conditions = {item["type"]: item["status"] for item in node["status"].get("conditions") or []}
         rows.append(
             {
                 "node": node["metadata"]["name"],
                 "pool": own.get(labels.POOL, ""),
                 "type": own.get("node.kubernetes.io/instance-type", ""),
                 "runs": "simulated" if labels.SIMULATED_TAINT in taints else "containers",
-                "ready": str(conditions.get("Ready") == "True").lower(),
+                "ready": str(objects.holds(node, "Ready")).lower(),
                 "gpus": int((node["status"].get("allocatable") or {}).get(labels.GPU_RESOURCE, 0)),
             }
         )

@@ -90,7 +90,7 @@ def demand_of(workload: WorkloadSpec) -> Demand:
         InvalidSpec: an amount that is no Kubernetes quantity.
     """
     pods = [
-        PodDemand(name, role.replicas, role.gpus, millicores(role.cpu), mebibytes(role.memory))
+        PodDemand(name, role.replicas, _devices(workload, name), millicores(role.cpu), mebibytes(role.memory))
         for name, role in workload.roles.items()
     ]
     volumes = sum((Decimal(mebibytes(volume.size)) / 1024 for volume in workload.volumes), Decimal(0))
@@ -104,6 +104,12 @@ def demand_of(workload: WorkloadSpec) -> Demand:
         egress_gib=workload.cost.egress_gib,
         object_gib=workload.cost.object_gib,
     )
+
+
+def _devices(workload: WorkloadSpec, role: str) -> int:
+    """Devices that a pod of a role asks for or claims. What part of a card each is, the options say (Options.share); a
+    claim that pods share counts for each of them, so that an estimate is never too low."""
+    return workload.roles[role].gpus + sum(claim.count for claim in workload.claims_of(role))
 
 
 def cards_demand(model: str, count: int, sharers: int) -> Demand:

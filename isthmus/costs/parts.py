@@ -84,7 +84,7 @@ def parts_of(
         stored(catalog, cloud, region, "storage", "disk", demand.storage_gib, demand.hours),
         stored(catalog, cloud, region, "object storage", "object-storage", demand.object_gib, demand.hours),
         *([_network(catalog, cloud, region, nodes, demand)] if options.network else []),
-        _egress(catalog, cloud, region, demand.egress_gib),
+        egress(catalog, cloud, region, demand.egress_gib),
     )
 
 
@@ -190,7 +190,8 @@ def _value(price: ServicePrice | None) -> str:
     return "unknown" if price is None or price.value is None else plain(price.value)
 
 
-def _egress(catalog: Catalog, cloud: str, region: str, gib: Decimal) -> Part:
+def egress(catalog: Catalog, cloud: str, region: str, gib: Decimal) -> Part:
+    """What so many GiB out to the internet cost, by the steps of a month."""
     steps = catalog.part_tiers(cloud, "egress", region)
     if gib == 0:
         source, as_of = (steps[0].source, steps[0].as_of) if steps else (f"parts.csv has no egress of {cloud}", None)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from isthmus.kube.client import Cluster, Object
-from isthmus.kube.objects import pod_requests, quantity, show, tolerates
+from isthmus.kube.objects import conditions, holds, pod_requests, quantity, show, tolerates
 from isthmus.specs.errors import IsthmusError
 from isthmus.specs.labels import GPU_MODEL, GPU_RESOURCE
 
@@ -178,10 +178,9 @@ def node_problems(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     problems, total = [], 0
     for node in nodes:
         total += 1
-        conditions = {entry.get("type"): entry for entry in (node.get("status") or {}).get("conditions") or ()}
-        ready = conditions.get("Ready", {})
-        if ready.get("status") != "True":
-            said = str(ready.get("message") or "the kubelet has not reported").strip()
+        told = conditions(node)
+        if not holds(node, "Ready"):
+            said = str(told.get("Ready", {}).get("message") or "the kubelet has not reported").strip()
             problems.append(f"node {_name(node)} is not ready: {_first(said)}")
         elif without_cards(node):
             problems.append(
@@ -189,8 +188,8 @@ def node_problems(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
                 " plugin has not registered with the kubelet; if it stays so, delete the plugin's pod there, without --force"
             )
         for kind in ("MemoryPressure", "DiskPressure", "PIDPressure"):
-            if conditions.get(kind, {}).get("status") == "True":
-                problems.append(f"node {_name(node)} has {kind}: {_first(str(conditions[kind].get('message', '')))}")
+            if holds(node, kind):
+                problems.append(f"node {_name(node)} has {kind}: {_first(str(told[kind].get('message', '')))}")
     return problems if total else ["the cluster has no node yet"]
 
 

@@ -121,6 +121,16 @@ def tolerates(tolerations: Sequence[Mapping[str, Any]], taint: Mapping[str, Any]
     return False
 
 
+def conditions(item: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The conditions of an object's status by type."""
+    return {str(entry.get("type")): entry for entry in (item.get("status") or {}).get("conditions") or ()}
+
+
+def holds(item: Mapping[str, Any], condition: str) -> bool:
+    """Whether an object's status says that a condition ("Ready", "Succeeded") is true."""
+    return conditions(item).get(condition, {}).get("status") == "True"
+
+
 def desired(item: Mapping[str, Any]) -> dict[str, Any]:
     """An object without what the server, controllers and tools added to it: what its author asked for.
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from isthmus.specs.kinds import KINDS
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -57,20 +59,25 @@ def _table() -> dict[tuple[str, str], Resource]:
         ("apps/v1", "DaemonSet", "daemonsets", True),
         ("apps/v1", "Deployment", "deployments", True),
         ("apps/v1", "StatefulSet", "statefulsets", True),
-        ("batch/v1", "Job", "jobs", True),
         ("coordination.k8s.io/v1", "Lease", "leases", True),
         ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs", True),
         ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", False),
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", False),
         ("rbac.authorization.k8s.io/v1", "Role", "roles", True),
         ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", True),
+        ("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False),
+        ("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", True),
+        ("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates", True),
+        ("resource.k8s.io/v1", "ResourceSlice", "resourceslices", False),
         ("storage.k8s.io/v1", "StorageClass", "storageclasses", False),
+        ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", "trainingruntimes", True),
     )
-    return {(row[0], row[1]): Resource(*row) for row in rows}
+    jobs = ((kind.api_version, kind.name, kind.plural, True) for kind in KINDS.values())
+    return {(row[0], row[1]): Resource(*row) for row in (*rows, *jobs)}
 
 
 KNOWN = _table()
-"""Kinds whose address is fixed by their API (kubernetes.io API reference 1.36; training-operator v1.9.3)."""
+"""Kinds whose address is fixed by their API (kubernetes.io API reference 1.36; isthmus.specs.kinds)."""
 
 
 def from_discovery(api_version: str, document: dict[str, Any]) -> dict[tuple[str, str], Resource]:

@@ -5,6 +5,7 @@ also how a cluster's processes are found again after a crash: a process belongs 
 whatever its name and whoever started it.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -33,6 +34,18 @@ def hierarchies() -> list[tuple[Path, bool]]:
         if kind in {"cgroup", "cgroup2"}:
             found.append((Path(where), kind == "cgroup2"))
     return found
+
+
+def thaw(group: Path) -> None:
+    """Let go on what is frozen in a group of version 1 and those below it.
+
+    runc freezes a container while it ends it or changes its limits. Where runc is killed meanwhile, the container stays frozen,
+    and a process frozen by version 1 cannot even be killed (by version 2 it can).
+    """
+    for folder, _, files in os.walk(group):
+        if "freezer.state" in files:
+            with contextlib.suppress(OSError):  # the group went away meanwhile
+                (Path(folder) / "freezer.state").write_text("THAWED", encoding="ascii")
 
 
 class Tree:
@@ -111,7 +124,13 @@ class Tree:
                     remedy="look at them with ps; they wait in the kernel",
                 )  # fmt: skip
             self._signal(signal.SIGKILL, below, skipped)
+            self.thaw(below)
             time.sleep(0.02)
+
+    def thaw(self, below: str = "") -> None:
+        """Let go on what is frozen in the tree or in one group of it (see `thaw`)."""
+        for root in self.roots:
+            thaw(root / below)
 
     def remove(self) -> None:
         """Remove the tree; all its processes must have ended. Idempotent."""

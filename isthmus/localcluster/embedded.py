@@ -197,6 +197,7 @@ class EmbeddedCluster:
                 write_json(self.paths.images, images.ensure_store())
                 images.clone(self.paths.containerd)
             self.paths.status.unlink(missing_ok=True)
+            Tree(state.space).thaw()  # what was killed with its supervisor may have been freezing a container
             supervisor.spawn(self.paths, components.environment())
         elif self._signal_supervisor(signal.SIGHUP):  # what it had given up may work now
             time.sleep(2 * supervisor.TICK)

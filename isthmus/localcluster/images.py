@@ -16,10 +16,10 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.localcluster.locks import exclusive
 from isthmus.localcluster.state import read_json, write_json
@@ -31,6 +31,9 @@ PAUSE_IMAGE = "registry.k8s.io/pause:3.10.2"
 
 HELPER_IMAGE = "isthmus.dev/volume-helper:1"
 """Makes and removes folders of provisioned volumes."""
+
+if TYPE_CHECKING:
+    from isthmus.localcluster.runtime import LocalCluster
 
 NAMESPACE = "k8s.io"
 """containerd's namespace for Kubernetes."""
@@ -96,6 +99,25 @@ def clone(target: Path) -> None:
             shutil.rmtree(half)
         _link_tree(store() / "root", half)
         os.rename(half, target)
+
+
+def bring(cluster: "LocalCluster", archive: Path, tell: Callable[[str], None]) -> None:
+    """Bring an archive into a running cluster, once: what it has already is not imported again.
+
+    Args:
+        tell: told when it takes a while.
+
+    Raises:
+        NotReady: the cluster does not run, or the import failed.
+    """
+    note = home.clusters() / cluster.name / "brought.json"
+    with exclusive(note.with_suffix(".lock"), what=archive.name, doing="import an image", seconds=LOCK_SECONDS):
+        held: dict[str, Stamp] = read_json(note) or {}
+        if held.get(archive.name) == _stamp(archive):
+            return
+        tell(f"bringing {archive.name} ({archive.stat().st_size >> 20} MiB) into the cluster, once")
+        cluster.load_image(archive)
+        write_json(note, {**held, archive.name: _stamp(archive)})
 
 
 def import_archive(archive: Path, ctr: list[str], *, log: Path) -> None:

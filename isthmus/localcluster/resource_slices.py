@@ -3,7 +3,8 @@
 Names and attributes are those of NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin), so that
 claims and selectors written for it hold here. A card with MIG is published whole and as every instance that it can be cut
 into; counters of its memory slices keep the scheduler from giving out two that overlap (KEP-4815, on by default in
-Kubernetes 1.36).
+Kubernetes 1.36). Every card is published a second time for the vfio driver; a counter keeps the two apart, where NVIDIA's
+driver takes the other back when one is prepared. Their names here (gpu-vfio-0) are ours.
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,10 @@ from typing import Any
 
 from isthmus.catalog import Catalog
 from isthmus.catalog.facts import Gpu, MigProfile
+from isthmus.kube.claims import API, DRIVER
 from isthmus.specs.cluster import GpuCards
 
 Object = dict[str, Any]
-
-DRIVER = "gpu.nvidia.com"
-API = "resource.k8s.io/v1"
 
 DEVICES_EACH = 64
 """Devices with counters in one ResourceSlice, and COUNTER_SETS_EACH sets of counters (limits of k8s.io/api v0.36.4)."""
@@ -39,6 +38,13 @@ class Device:
     profile: MigProfile | None = None
     start: int = 0
     """The instance's first memory slice."""
+    raw: bool = False
+    """For the vfio driver."""
+
+    @property
+    def pci_bus_id(self) -> str:
+        """The card's PCI address, as the driver root has it."""
+        return f"0000:{self.index + 1:02x}:00.0"
 
 
 def devices(facts: Catalog, cards: Sequence[GpuCards], uuids: Sequence[str]) -> list[Device]:
@@ -54,6 +60,7 @@ def devices(facts: Catalog, cards: Sequence[GpuCards], uuids: Sequence[str]) -> 
         profiles = facts.mig_profiles(gpu.model)
         slices = max((profile.memory_slices for profile in profiles), default=0)
         found.append(Device(f"gpu-{index}", gpu, index, uuid, slices))
+        found.append(Device(f"gpu-vfio-{index}", gpu, index, uuid, slices, raw=True))
         for profile in profiles:
             words = profile.profile.replace(".", "-").replace("+", "-")
             found += [
@@ -65,7 +72,7 @@ def devices(facts: Catalog, cards: Sequence[GpuCards], uuids: Sequence[str]) -> 
 
 def resource_slices(node: str, found: Sequence[Device], *, driver_version: str, cuda: tuple[int, int]) -> list[Object]:
     """The ResourceSlices of a node: the counters of its cards first, then its devices."""
-    sets = [_counters(device) for device in found if device.profile is None and device.gpu.mig]
+    sets = [_counters(device) for device in found if device.profile is None and not device.raw]
     parts: list[Object] = [
         {"sharedCounters": sets[at : at + COUNTER_SETS_EACH]} for at in range(0, len(sets), COUNTER_SETS_EACH)
     ]
@@ -84,7 +91,8 @@ def resource_slices(node: str, found: Sequence[Device], *, driver_version: str, 
 
 
 MEDIA = "media-extensions"
-"""The counter of what only one instance of a card can have: the +me of a profile."""
+"""The counter of what only one instance of a card can have: the +me of a profile. Of a card without MIG it stands for the
+card."""
 
 
 def _counters(card: Device) -> Object:
@@ -106,6 +114,19 @@ def _set(device: Device) -> str:
 
 def _device(device: Device, driver_version: str, cuda: tuple[int, int]) -> Object:
     gpu, profile = device.gpu, device.profile
+    counters = {name: {"value": "1"} for name in _taken(device)}
+    consumed = [{"counterSet": _set(device), "counters": counters}]
+    if device.raw:
+        raw = {
+            "type": {"string": "vfio"},
+            "productName": {"string": gpu.nvml_name},
+            "uuid": {"string": device.uuid},
+            "vendorID": {"string": "0x10de"},
+            "deviceID": {"string": f"{gpu.pci_device_id:#06x}"},
+            "resource.kubernetes.io/pciBusID": {"string": device.pci_bus_id},
+        }
+        capacity = {"addressableMemory": {"value": f"{gpu.memory_mib}Mi"}}
+        return {"name": device.name, "attributes": raw, "capacity": capacity, "consumesCounters": consumed}
     attributes: Object = {
         "type": {"string": "gpu" if profile is None else "mig"},
         "productName": {"string": gpu.nvml_name},
@@ -122,8 +143,4 @@ def _device(device: Device, driver_version: str, cuda: tuple[int, int]) -> Objec
         attributes["parentUUID"] = {"string": device.uuid}
         attributes["profile"] = {"string": profile.profile}
         capacity = {"memory": {"value": f"{profile.memory_mib}Mi"}, "multiprocessors": {"value": str(profile.sms)}}
-    item: Object = {"name": device.name, "attributes": attributes, "capacity": capacity}
-    if gpu.mig:
-        counters = {name: {"value": "1"} for name in _taken(device)}
-        item["consumesCounters"] = [{"counterSet": _set(device), "counters": counters}]
-    return item
+    return {"name": device.name, "attributes": attributes, "capacity": capacity, "consumesCounters": consumed}

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from isthmus.kube import objects
 from isthmus.localcluster import pki
 from isthmus.localcluster.rest import RequestFailed, Rest
 from isthmus.localcluster.state import API_PORT, ClusterState, Paths
@@ -50,10 +51,9 @@ def _node_problem(rest: Rest, state: ClusterState) -> str:
     """Give the node its labels; what keeps pods from being made and scheduled there, or ""."""
     path = f"/api/v1/nodes/{state.node}"
     node = json.loads(rest.text("GET", path))
-    conditions = {item["type"]: item for item in node.get("status", {}).get("conditions", ())}
-    ready = conditions.get("Ready", {})
-    if ready.get("status") != "True":
-        return f"the node is not ready: {ready.get('message', 'it has not reported yet')}"
+    if not objects.holds(node, "Ready"):
+        told = objects.conditions(node).get("Ready", {})
+        return f"the node is not ready: {told.get('message', 'it has not reported yet')}"
     for taint in node["spec"].get("taints", ()):
         if taint["key"] in PASSING_TAINTS:
             return f"the node still has the taint {taint['key']}"

@@ -42,7 +42,7 @@ def cancel(cluster: Cluster, store: Store, run: Run, *, delete_volumes: bool = F
             remedy=f"take {sample} out of isthmus:samples in stacks/Pulumi.{run.stack}.yaml, then isthmus up {run.stack};"
             f" or isthmus down {run.stack}",
         )
-    cluster.delete("kubeflow.org/v1", run.spec.kind, run.job, run.namespace, propagation="Foreground")
+    cluster.delete(run.api_version, run.spec.kind, run.job, run.namespace, propagation="Foreground")
     wait.until(
         lambda: not cluster.list("v1", "Pod", run.namespace, selector=run.selector),
         seconds=GONE_SECONDS,

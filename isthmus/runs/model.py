@@ -12,10 +12,6 @@ LONGEST_SECONDS = 7 * 24 * 3600
 """The longest time a run that only schedules may be told to take."""
 
 
-JOB_LABEL = "training.kubeflow.org/job-name"
-"""Label that the operator puts on pods (training-operator v1.9.3, pkg/apis/kubeflow.org/v1/common_types.go)."""
-
-
 class State(StrEnum):
     """Where a run is. Only the last four are final."""
 
@@ -56,7 +52,8 @@ class Run:
     project: str = ""
     """What it is for; bills and budgets go by it."""
     cluster_uid: str = ""
-    """Uid of the cluster's kube-system namespace: a stack that was deleted and made anew is another cluster."""
+    """Uid of the cluster's kube-system namespace: a stack that was deleted and made anew is another cluster. "" while no
+    cluster has it: before it is submitted, and between two clusters of a move."""
     reason: str = ""
     """Of a final state other than Succeeded, in words."""
     started: datetime | None = None
@@ -67,7 +64,12 @@ class Run:
     @property
     def selector(self) -> dict[str, str]:
         """Labels of its pods: the operator's own, since a sample that `up` deployed carries no run's id."""
-        return {JOB_LABEL: self.job}
+        return {self.spec.form.job_label: self.job}
+
+    @property
+    def api_version(self) -> str:
+        """Of its job."""
+        return self.spec.form.api_version
 
     @property
     def simulated(self) -> bool:

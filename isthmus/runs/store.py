@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -152,18 +152,22 @@ class Store:
         created: datetime | None = None,
         user: str = "",
         project: str = "",
+        identity: str | None = None,
     ) -> Run:
         """Write down a new run in state Submitting, with an id that no other run has.
 
         Args:
+            identity: the id, where somebody has given it one already; a run that is there under it is returned as it is.
             owner: who submits it (see submit.owner), so that a later command can tell whether that one still lives.
             job: name of a job that is there already; default: made from the workload's name and the id.
             created: when that job was made; default: now.
             user, project: whose it is, for bills and budgets.
         """
         with self.transaction() as database:
-            taken = {row["id"] for row in database.execute("SELECT id FROM runs")}
-            identity = _new_id(taken)
+            if identity is None:
+                identity = new_id({row["id"] for row in database.execute("SELECT id FROM runs")})
+            elif (row := database.execute("SELECT * FROM runs WHERE id = ?", (identity,)).fetchone()) is not None:
+                return _run(row)
             run = Run(
                 id=identity,
                 spec=spec,
@@ -218,6 +222,12 @@ class Store:
             raise NotFound(f"there is no run {identity!r}; {known}", subject=f"run {identity}", remedy="isthmus runs")
         return _run(row)
 
+    def find(self, identity: str) -> Run | None:
+        """A run by its id; None where there is none."""
+        with self.transaction() as database:
+            row = database.execute("SELECT * FROM runs WHERE id = ?", (identity,)).fetchone()
+        return None if row is None else _run(row)
+
     def runs(self, *, stack: str | None = None) -> list[Run]:
         """All runs, newest first."""
         with self.transaction() as database:
@@ -231,6 +241,12 @@ class Store:
         with self.transaction() as database:
             database.execute("UPDATE runs SET cluster_uid = ? WHERE id = ?", (uid, run.id))
         return replace(run, cluster_uid=uid)
+
+    def move(self, run: Run, *, stack: str, cluster_uid: str) -> Run:
+        """The run goes on in another stack's cluster, under its own id: what it has printed so far stays its own."""
+        with self.transaction() as database:
+            database.execute("UPDATE runs SET stack = ?, cluster_uid = ? WHERE id = ?", (stack, cluster_uid, run.id))
+        return replace(run, stack=stack, cluster_uid=cluster_uid)
 
     def record(self, run: Run, state: State, *, reason: str = "", replicas: Iterable[Replica] = ()) -> Run:
         """Write what was seen. A final state stays; an earlier start and a later end win. Returns the run as it is now."""
@@ -332,7 +348,8 @@ def request(spec: WorkloadSpec, simulated_seconds: float | None) -> str:
     return digest({"spec": json.loads(_spec_text(spec)), "simulated": simulated_seconds})
 
 
-def _new_id(taken: set[str]) -> str:
+def new_id(taken: Container[str] = frozenset()) -> str:
+    """An id for a run that is none of those taken."""
     while True:
         # A letter first: the id is also a label value and the end of object names, never a number to YAML.
         identity = secrets.choice(string.ascii_lowercase) + "".join(

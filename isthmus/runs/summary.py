@@ -1,8 +1,10 @@
 """A run in words and as data, for people and for --json. Every time says whether it is measured or simulated."""
 
-from datetime import datetime
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
+from isthmus.runs.figures import Figures, figures
 from isthmus.runs.model import Metric, Run, Snapshot, State, Verdict, show_seconds, verdicts
 from isthmus.runs.observe import counts
 
@@ -31,7 +33,8 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
         "user": run.user,
         "project": run.project,
         "namespace": run.namespace,
-        "submit_to_start_seconds": submit_to_start(run),
+        "submit_to_start_seconds": figures_of(snapshot).queue_seconds,
+        "figures": asdict(figures_of(snapshot)),
         "succeeded": succeeded(snapshot),
         "waiting": list(snapshot.waiting),
         "pods": [
@@ -93,11 +96,7 @@ def ending(snapshot: Snapshot) -> list[str]:
     lines = [f"run {run.id} ({run.spec.name} on {run.stack}): {run.state}" + (f": {run.reason}" if run.reason else "")]
     if run.state is State.SUBMITTING:
         lines.append("  its command was interrupted before the cluster had it; the same `isthmus run` goes on with it")
-    if run.seconds is not None:
-        lines.append(f"  time      {show_seconds(run.seconds)} {run.source}, first rank's start to last rank's end")
-    waited = submit_to_start(run)
-    if waited is not None:
-        lines.append(f"  waiting   {show_seconds(waited)} measured, from submission to the first rank's start")
+    lines += taken(snapshot)
     if run.simulated:
         lines.append("  metrics   none: it was scheduled on simulated nodes and computed nothing")
         return lines
@@ -106,20 +105,34 @@ def ending(snapshot: Snapshot) -> list[str]:
     if left:
         names = ", ".join(f"{item.role} rank {item.rank}" for item in left[:4])
         lines.append(
-            f"  pods      {len(left)} had not ended when the master had ({names}); isthmus cancel {run.id} ends them"
+            f"  pods      {len(left)} had not ended when the job had ({names}); isthmus cancel {run.id} ends them"
         )
-    restarts = sum(item.restarts for item in snapshot.replicas)
-    if restarts:
-        lines.append(f"  restarts  {restarts}")
     return lines
 
 
-def submit_to_start(run: Run) -> float | None:
-    """Seconds from writing the run down (our clock) to its first rank's start (its node's clock)."""
-    if run.started is None:
-        return None
-    # The node tells whole seconds only.
-    return max(0.0, (run.started - run.created).total_seconds())
+def taken(snapshot: Snapshot) -> list[str]:
+    """What a run took, a line each: time, waiting, restarts, exit codes, cards."""
+    run, found = snapshot.run, figures_of(snapshot)
+    lines = []
+    if found.seconds is not None:
+        lines.append(f"  time      {show_seconds(found.seconds)} {run.source}, first rank's start to last rank's end")
+    if found.queue_seconds is not None:
+        lines.append(
+            f"  waiting   {show_seconds(found.queue_seconds)} measured, from submission to the first rank's start"
+        )
+    if found.restarts:
+        lines.append(f"  restarts  {found.restarts}")
+    if set(found.exit_codes) - {f"{item.role} 0" for item in snapshot.replicas}:
+        lines.append(f"  exits     {', '.join(f'{who}: {count}' for who, count in found.exit_codes.items())}")
+    if found.gpu_seconds:
+        parts = ", ".join(f"{seconds:.0f} held as {share}" for share, seconds in found.gpu_seconds.items())
+        lines.append(f"  GPUs      {found.all_gpu_seconds:.0f} card-seconds {run.source} ({parts} per pod)")
+    return lines
+
+
+def figures_of(snapshot: Snapshot) -> Figures:
+    """The figures of a run as it is now."""
+    return figures(snapshot.run, snapshot.replicas, now=datetime.now(UTC))
 
 
 def show_metric(metric: Metric) -> str:

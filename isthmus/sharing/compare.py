@@ -93,6 +93,13 @@ def compare(facts: Catalog, model: str, jobs: int, *, memory_mib: int = 0) -> li
             "yes, by the card" if profile else "-",
             "" if profile else f"the {gpu.model} has no MIG" if not gpu.mig else "no profile has enough memory for two",
         ),
+        way(
+            "dra",
+            _claim(profile, clients),
+            min(profile.max_instances, jobs) if profile else clients,
+            profile.memory_mib if profile else gpu.memory_mib // clients,
+            "yes, by the card" if profile else "yes, by the MPS server",
+        ),
     ]
 
 
@@ -120,6 +127,12 @@ def _profile(facts: Catalog, gpu: Gpu, jobs: int, memory_mib: int) -> MigProfile
         if profile.memory_mib >= memory_mib and profile.max_instances > 1
     ]
     return max(fitting, key=lambda profile: (min(profile.max_instances, jobs), profile.memory_mib), default=None)
+
+
+def _claim(profile: MigProfile | None, clients: int) -> str:
+    if profile:
+        return f"each job claims a {profile.profile}"
+    return f"all claim one card, strategy MPS, clients: {clients}" if clients > 1 else "each job claims a card"
 
 
 def _setting(name: str, value: int) -> str:

@@ -5,11 +5,12 @@ daemon, the kubelet, pods. What a card itself would do - hold a memory limit, sl
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.kube import Cluster, wait
+from isthmus.kube import Cluster, claims, wait
 from isthmus.localcluster.runtime import LocalCluster
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards, NodePool, cards_of
@@ -42,7 +43,7 @@ class Trial:
     resource: str
     """The resource that the pods asked for."""
     node: dict[str, Any]
-    """The node's name, NVIDIA labels, capacity and allocatable."""
+    """The node's name, NVIDIA labels, capacity and allocatable; of one whose cards are claimed, the devices it publishes."""
     given: tuple[str, ...]
     """What a pod with one share saw."""
     refused: str
@@ -54,8 +55,8 @@ def install(kube: Cluster, sharings: Iterable[GpuSharing]) -> list[dict[str, Any
     cards = GpuCards(model="T4", count=1)  # what the pools have does not matter to the operators
     pools = [NodePool(name=f"pool-{index}", gpu=cards, sharing=item) for index, item in enumerate(sharings)]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": labels.RUNS_NAMESPACE}}
-    claims = dra.manifests(pools)
-    objects = [*device_plugin.manifests(pools), *([namespace, *claims] if claims else [])]
+    classes = dra.manifests(pools)
+    objects = [*device_plugin.manifests(pools), *([namespace, *classes] if classes else [])]
     for item in objects:
         kube.apply(item)
     return objects
@@ -68,6 +69,8 @@ def put(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
         NotReady: it did not; what it advertises instead is in the message.
     """
     before = advertised(kube.get("v1", "Node", cluster.local_node()))
+    # Before the cards: the node's agent would cut new ones as an old label says.
+    kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": {labels.MIG_CONFIG: None}}})
     cluster.set_cards(cards_of(model, count, sharing))
     every = (labels.DEVICE_PLUGIN_CONFIG, labels.MPS_CAPABLE, labels.GPU_SHARING, labels.MIG_CONFIG, labels.MIG_STATE)
     wanted: dict[str, str | None] = dict.fromkeys(every)
@@ -107,11 +110,22 @@ def run(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
     good, bad, resource, amount = _pods(sharing, count)
     if sharing.mode == "dra":
         claim = sharing.claims[0].model_copy(update={"name": "more-than-there-are", "count": amount})
-        kube.apply(dra.template(claim))
+        kube.apply(claims.template(claim, {"name": claim.name, "namespace": NAMESPACE}))
     given = _given(kube, good, resource)
     refused = _refused(kube, bad, f"{amount} {resource}")
-    node = kube.get("v1", "Node", cluster.local_node())
-    return Trial(resource, shown(node), given, refused)
+    node = shown(kube.get("v1", "Node", cluster.local_node()))
+    if sharing.mode == "dra":
+        node["devices"] = _devices(kube, cluster.local_node())
+    return Trial(resource, node, given, refused)
+
+
+def _devices(kube: Cluster, name: str) -> dict[str, int]:
+    """What the DRA driver publishes of a node: type, and profile of MIG devices, to how many there are of it."""
+    slices = kube.list(claims.API, "ResourceSlice", fields=f"spec.nodeName={name}")
+    found = claims.published(slices).values()
+    return dict(
+        Counter(f"{claims.attribute(item, 'type')} {claims.attribute(item, 'profile')}".strip() for item in found)
+    )
 
 
 def _pods(sharing: GpuSharing, count: int) -> tuple[dict[str, Any], dict[str, Any], str, int]:
@@ -119,7 +133,7 @@ def _pods(sharing: GpuSharing, count: int) -> tuple[dict[str, Any], dict[str, An
     if sharing.mode == "dra":
         claim = sharing.claims[0]
         good, bad = claiming("given", claim.name, "sh", "-c", _LOOK), claiming("refused", "more-than-there-are", "true")
-        return good, bad, dra.CLASSES[claim.device_class], min(16, count * 8 + 1)
+        return good, bad, claims.CLASSES[claim.device_class], min(16, count * 8 + 1)
     offered = sharing.advertised(count)
     resource = list(offered)[-1]  # the smallest share
     shared_out = sharing.fail_greater_than_one and sharing.replicas * sharing.clients > 1

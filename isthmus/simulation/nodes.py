@@ -51,6 +51,11 @@ class Pool:
     """Name of the n-th node, in a zone."""
     provider_id: Callable[[str, str], str] = lambda node, zone: ""
     """spec.providerID of a node, from its name and zone."""
+    most: int = 0
+    """Nodes that it may grow to."""
+    spot: bool = False
+    resource: tuple[str, str] = ("", "")
+    """Type and key of the account's row that it is."""
 
     def zone_of(self, index: int) -> str:
         """The zone of the n-th node."""
@@ -111,12 +116,18 @@ def reconcile(account: Account, cluster_name: str, pools: Callable[[], Iterable[
         backend = local.backend()
         config = LocalClusterConfig(nodes=(LocalNode(labels=dict(wanted.local_labels), cards=wanted.cards),))
         cluster = backend.runtime().create(cluster_name, config)
-        there = backend.simulated_nodes(cluster)
+        held = backend.simulated_nodes(cluster)
+        there = {name: node for name, node in held.items() if not is_grown(node)}
         backend.remove_nodes(cluster, sorted(there.keys() - wanted.simulated.keys()))
         changed = [dict(node) for name, node in wanted.simulated.items() if _differs(there.get(name), node)]
         backend.add_nodes(cluster, changed)
         publish(backend, cluster, wanted, {node["metadata"]["name"] for node in changed})
         return cluster
+
+
+def is_grown(node: Mapping[str, Any]) -> bool:
+    """Whether the autoscaler made a node (growth.py), and not the size that its pool was asked for."""
+    return names.GROWN in (node["metadata"].get("labels") or {})
 
 
 def publish(backend: local.Backend, cluster: LocalCluster, wanted: Desired, changed: set[str]) -> None:
@@ -165,6 +176,17 @@ def allocatable(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
     }
 
 
+def capacity(machine: Shape, sharing: GpuSharing) -> dict[str, str]:
+    """What a node of this shape has, as quantities."""
+    return {
+        "cpu": str(machine.vcpus),
+        "memory": f"{int(machine.memory_gib * 1024)}Mi",
+        "ephemeral-storage": "100Gi",
+        "pods": allocatable(machine, sharing)["pods"],
+        **{resource: str(count) for resource, count in sharing.advertised(machine.gpu_count).items()},
+    }
+
+
 def sharing_of(labels: Mapping[str, str]) -> GpuSharing:
     """How a node's cards are shared, as far as the device plugin is concerned, by the labels that its operators read.
     Under DRA it has no part in them; then only the mode is known."""
@@ -188,13 +210,7 @@ def _node(pool: Pool, index: int) -> dict[str, Any]:
         allocatable(pool.machine, sharing),
         {**labels, names.SIMULATED_NODE: "true"},
         pool.taints,
-        capacity={
-            "cpu": str(pool.machine.vcpus),
-            "memory": f"{int(pool.machine.memory_gib * 1024)}Mi",
-            "ephemeral-storage": "100Gi",
-            "pods": allocatable(pool.machine, sharing)["pods"],
-            **{resource: str(count) for resource, count in sharing.advertised(pool.machine.gpu_count).items()},
-        },
+        capacity=capacity(pool.machine, sharing),
     )
     provider_id = pool.provider_id(name, zone)
     if provider_id:

@@ -24,10 +24,6 @@ EXECUTION_SIMULATED = "simulated"
 DURATION = PREFIX + "duration"
 """Pod annotation: how long a simulated pod takes, for example 90s."""
 
-CARD_SHARE = PREFIX + "card-share"
-"""Pod annotation: the fraction of a card the pod holds (`1/2`), where its requests alone do not say it (a claim shared by
-several pods). The bill counts it."""
-
 SIMULATED_TAINT = PREFIX + "simulated"
 """Taint key (NoSchedule) of simulated nodes."""
 
@@ -69,3 +65,6 @@ LOCAL_NODE = PREFIX + "local-node"
 
 SIMULATED_NODE = PREFIX + "simulated-node"
 """Label (value `true`) of nodes that only schedule."""
+
+GROWN = "karpenter.sh/nodepool"
+"""Label of nodes that Karpenter made, with the name of its NodePool."""

@@ -45,8 +45,9 @@ class DeviceClaim(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     name: str = Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")
-    device_class: Literal["gpu", "mig"] = Field(default="gpu", alias="deviceClass")
-    """A whole card, or a MIG device that is made when the claim is prepared."""
+    device_class: Literal["gpu", "mig", "vfio"] = Field(default="gpu", alias="deviceClass")
+    """A whole card, a MIG device that is made when the claim is prepared, or a card that is taken from NVIDIA's driver and
+    given raw, by the vfio driver, to a pod that brings a driver of its own (a virtual machine)."""
     profile: str | None = None
     """The MIG profile, for device class mig."""
     count: int = Field(default=1, ge=1, le=16)
@@ -70,9 +71,20 @@ class DeviceClaim(BaseModel):
             raise ValueError(f"claim {self.name}: interval is for strategy TimeSlicing, not {self.strategy}")
         if self.clients is not None and self.strategy != "MPS":
             raise ValueError(f"claim {self.name}: clients is for strategy MPS, not {self.strategy}")
+        if self.device_class == "vfio" and self.strategy is not None:
+            raise ValueError(
+                f"claim {self.name}: strategy {self.strategy} is NVIDIA's driver's, which vfio takes away; legal: none"
+            )
         if self.strategy == "MPS" and self.device_class == "mig":
             raise ValueError(f"claim {self.name}: MPS does not cover MIG devices; legal: TimeSlicing, or no strategy")
         return self
+
+
+class WorkloadClaim(DeviceClaim):
+    """A claim of a workload. Who shares its devices: nobody (`pod`: each pod that names it gets its own), the pods of one
+    run, or all runs in the namespace that name it, which then must ask for the same."""
+
+    scope: Literal["pod", "run", "namespace"] = "pod"
 
 
 class GpuSharing(BaseModel):
@@ -99,7 +111,7 @@ class GpuSharing(BaseModel):
     strategy: Literal["single", "mixed"] = "mixed"
     """MIG: `single` advertises instances as nvidia.com/gpu (all of one profile), `mixed` as nvidia.com/mig-<profile>."""
     claims: tuple[DeviceClaim, ...] = ()
-    """DRA: the claim templates that workloads of the pool may name."""
+    """DRA: claim templates for whoever writes pods by hand. Workloads bring their own claims."""
 
     @field_validator("layout")
     @classmethod
@@ -125,8 +137,6 @@ class GpuSharing(BaseModel):
             raise ValueError(f"clients is {self.clients}; mps needs 2 to 48")
         if self.mode == "mig":
             self._mig_complete()
-        if self.mode == "dra" and not self.claims:
-            raise ValueError("claims is empty; dra needs at least one claim template")
         names = [claim.name for claim in self.claims]
         if len(set(names)) < len(names):
             raise ValueError(f"claims: the names must differ: {', '.join(names)}")

@@ -21,6 +21,7 @@ PROJECT = "isthmus"
 
 Mode = Literal["real", "simulated"]
 CloudName = Literal["aws", "gcp", "kind"]
+TrainingOperator = Literal["training-operator", "mpi-operator", "trainer"]
 
 SIMULATED_PLUGIN_VERSION = "0.1.0"
 """The provider plugin version that stands for a simulated cloud. `isthmus install` puts a plugin of that version under
@@ -53,11 +54,17 @@ class StackSettings(BaseModel):
     admins: tuple[str, ...] = ()
     """Who may administer the cluster besides the one who creates it. AWS: IAM role or user ARNs. GCP: IAM members
     (user:..., group:...)."""
+    operators: tuple[TrainingOperator, ...] = ("training-operator",)
+    """Who runs training jobs: training-operator (PyTorchJob, TFJob, XGBoostJob, JAXJob), mpi-operator (MPIJob; its program
+    comes by `isthmus install mpi`), trainer (what `isthmus convert` makes; `isthmus install trainjob`). A batch Job needs
+    none."""
     samples: tuple[str, ...] = ()
     """Names under workloads/samples that `up` itself deploys."""
     cost_report: bool = Field(default=False, alias="costReport")
     """Write the samples' cost comparison as a stack output and a ConfigMap."""
 
+    data_stays: Literal["anywhere", "cloud", "region"] = Field(default="anywhere", alias="dataStays")
+    """Where the data of this stack may be taken: `isthmus migrate` refuses to move them out of their cloud, or region."""
     runtime: Literal["embedded", "kind"] | None = None
     """What runs the local cluster behind a simulated control plane; by default the first that can run here. Read by the
     pulumi launcher, which tells the far side: it is no input of any resource."""
@@ -84,8 +91,16 @@ class StackSettings(BaseModel):
         _ = self.cluster
         if self.runtime is not None and self.mode == "real":
             raise ValueError("runtime is for simulated clouds; a real one runs its clusters itself")
+        claimed = [pool.name for pool in self.cluster.pools if pool.sharing.mode == "dra"]
+        if self.runtime == "kind" and claimed:
+            raise ValueError(
+                f"runtime is kind and pool {claimed[0]} has sharing mode dra: nodes in Docker run no DRA driver; legal:"
+                " runtime embedded, or another sharing mode"
+            )
         if self.cost_report and not self.samples:
             raise ValueError("costReport compares the samples: name at least one under samples")
+        if len(set(self.operators)) < len(self.operators):
+            raise ValueError("operators: one is named twice")
         return self
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isthmus.toolchain import debian, home, state
+from isthmus.toolchain.rows import OPTIONAL
 from isthmus.toolchain.table import DEBIAN_PACKAGES, TOOLS
 
 Verdict = Literal["found", "missing", "warning"]
@@ -122,7 +123,13 @@ def tool_checks() -> Iterator[Check]:
             continue
         at_work = ", being installed now" if state.is_locked(tool) else ""
         detail = f"{tool.version}: {tool.about}{at_work}"
-        yield Check(tool.name, "missing", detail, f"isthmus install {tool.group}", needed=tool.name != "kind")
+        yield Check(
+            tool.name,
+            "missing",
+            detail,
+            f"isthmus install {tool.group}",
+            needed=tool.name != "kind" and tool.group not in OPTIONAL,
+        )
 
 
 def read_machine() -> Machine:

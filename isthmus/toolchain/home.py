@@ -94,6 +94,11 @@ def runs_db() -> Path:
     return home() / "runs.db"
 
 
+def migrations() -> Path:
+    """What is known of moves from one stack to another, some files each."""
+    return _folder(home() / "migrations")
+
+
 def reports() -> Path:
     """Reports we wrote."""
     return _folder(home() / "reports")

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from isthmus.specs.errors import IsthmusError, Refused
 from isthmus.toolchain import debian, fetch, gobuild, home, launchers, probe, state
-from isthmus.toolchain.rows import DebianPackage, Tool
+from isthmus.toolchain.rows import OPTIONAL, DebianPackage, Tool
 from isthmus.toolchain.table import TOOLS, debian_packages, groups_of, select
 
 AT_ONCE = 2
@@ -165,7 +165,7 @@ def install(
     _check_disk(work)
     outcomes = [_packages(work.packages, ways, listener)] if work.packages else []
     outcomes += _tools((*work.ready, *work.todo), ways, listener)
-    if not keep_cache and work.todo and all(state.source(tool) for tool in TOOLS):
+    if not keep_cache and work.todo and all(state.source(tool) for tool in TOOLS if tool.group not in OPTIONAL):
         gobuild.drop_caches(modules=True)
     order = {tool.name: index for index, tool in enumerate(TOOLS)}
     return sorted(outcomes, key=lambda outcome: order.get(outcome.name, -1))

@@ -29,7 +29,7 @@ from isthmus.toolchain import home
 REUSE_MARGIN_SECONDS = 5.0
 """A process that started this much later than a lock was written has only the lock owner's number, by chance."""
 
-WORKING = {"up", "update", "preview", "refresh", "destroy"}
+WORKING = {"up", "update", "preview", "refresh", "destroy", "import"}
 """Commands that need their stack to be in the back end."""
 
 

@@ -3,8 +3,20 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Group = Literal["engine", "cluster", "operators", "images"]
-GROUPS: tuple[Group, ...] = ("engine", "cluster", "operators", "images")
+Group = Literal["engine", "cluster", "operators", "images", "autoscaler", "mpi", "trainjob", "objects", "bench"]
+GROUPS: tuple[Group, ...] = (
+    "engine",
+    "cluster",
+    "operators",
+    "images",
+    "autoscaler",
+    "mpi",
+    "trainjob",
+    "objects",
+    "bench",
+)
+OPTIONAL: frozenset[Group] = frozenset({"autoscaler", "mpi", "trainjob", "objects", "bench"})
+"""Groups of programs that few need: installed when they are named."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ own download pages, as remembered (no network to check them: a wrong one falls t
 """
 
 from isthmus.specs.errors import InvalidSpec
-from isthmus.toolchain.rows import GROUPS, DebianPackage, GoBuild, Group, Probe, Release, Shared, Tool
+from isthmus.toolchain.rows import GROUPS, OPTIONAL, DebianPackage, GoBuild, Group, Probe, Release, Shared, Tool
 
 GO_VERSION = "1.27.3"
 """The toolchain every module is built with; a Go of 1.21 or later on PATH fetches it by itself (GOTOOLCHAIN)."""
@@ -315,6 +315,71 @@ TOOLS: tuple[Tool, ...] = (
         size_mb=80,
     ),
     Tool(
+        name="karpenter",
+        version="1.15.0",
+        group="autoscaler",
+        about="Karpenter with its provider for simulated nodes: pools that grow",
+        go=GoBuild(
+            module="sigs.k8s.io/karpenter",
+            version="v1.15.0",
+            packages=(("karpenter", "sigs.k8s.io/karpenter/kwok"),),
+        ),
+        shared=(Shared("pkg/apis/crds", "crds"), Shared("kwok/apis/crds", "kwok-crds")),
+        seconds=150,
+        size_mb=45,
+    ),
+    Tool(
+        name="mpi-operator",
+        version="0.8.0",
+        group="mpi",
+        about="Kubeflow's MPI operator",
+        go=GoBuild(
+            module="github.com/kubeflow/mpi-operator",
+            version="v0.8.0",
+            packages=(("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),),
+        ),
+        shared=(Shared("manifests/overlays/standalone", "mpi-operator.yaml", rendered=True),),
+        needs=("kubernetes",),
+        seconds=90,
+        size_mb=60,
+    ),
+    Tool(
+        name="jobset",
+        version="0.11.1",
+        group="trainjob",
+        about="the operator of sets of Jobs, on which Kubeflow Trainer stands",
+        go=GoBuild(
+            module="sigs.k8s.io/jobset",
+            version="v0.11.1",
+            packages=(("jobset", "sigs.k8s.io/jobset"),),
+        ),
+        shared=(Shared("config/default", "jobset.yaml", rendered=True),),
+        needs=("kubernetes",),
+        seconds=180,
+        size_mb=80,
+    ),
+    Tool(
+        name="trainer",
+        version="2.2.0",
+        group="trainjob",
+        about="Kubeflow Trainer, the operator of TrainJobs",
+        go=GoBuild(
+            module="github.com/kubeflow/trainer/v2",
+            version="v2.2.0",
+            packages=(("trainer-controller-manager", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"),),
+        ),
+        # Upstream's overlay names a release of JobSet by its address; these are its parts without that.
+        shared=(
+            Shared("manifests/base/crds", "crds.yaml", rendered=True),
+            Shared("manifests/base/manager", "manager.yaml", rendered=True),
+            Shared("manifests/base/rbac", "rbac.yaml", rendered=True),
+            Shared("manifests/base/webhook", "webhook.yaml", rendered=True),
+        ),
+        needs=("kubernetes",),
+        seconds=180,
+        size_mb=80,
+    ),
+    Tool(
         name="crane",
         version="0.22.1",
         group="images",
@@ -335,6 +400,45 @@ TOOLS: tuple[Tool, ...] = (
         probes=(("crane", Probe(("version",), r"v?(\d+\.\d+\.\d+)", (0, 19), (1,))),),
         seconds=20,
         size_mb=15,
+    ),
+    Tool(
+        name="versitygw",
+        version="1.8.0",
+        group="objects",
+        about="an S3 server that keeps objects as files",
+        go=GoBuild(
+            module="github.com/versity/versitygw",
+            version="v1.8.0",
+            packages=(("versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
+        ),
+        seconds=90,
+        size_mb=60,
+    ),
+    Tool(
+        name="fake-gcs-server",
+        version="1.56.1",
+        group="objects",
+        about="a Cloud Storage server that keeps objects as files",
+        go=GoBuild(
+            module="github.com/fsouza/fake-gcs-server",
+            version="v1.56.1",
+            packages=(("fake-gcs-server", "github.com/fsouza/fake-gcs-server"),),
+        ),
+        seconds=90,
+        size_mb=40,
+    ),
+    Tool(
+        name="rclone",
+        version="1.76.0",
+        group="bench",
+        about="the copier that ours is measured against",
+        go=GoBuild(
+            module="github.com/rclone/rclone",
+            version="v1.76.0",
+            packages=(("rclone", "."),),
+        ),
+        seconds=120,
+        size_mb=60,
     ),
 )
 
@@ -376,13 +480,14 @@ def tool_named(name: str) -> Tool:
 
 
 def select(names: tuple[str, ...]) -> tuple[Tool, ...]:
-    """The tools of the named groups (or single tools by name), with what they need, in table order. No name: all.
+    """The tools of the named groups (or single tools by name), with what they need, in table order. No name: all but those
+    of optional groups.
 
     Raises:
         InvalidSpec: a name is neither a group nor a tool.
     """
     if not names:
-        return TOOLS
+        return tuple(tool for tool in TOOLS if tool.group not in OPTIONAL)
     wanted: set[str] = set()
     for name in names:
         members = [tool.name for tool in TOOLS if name in (tool.group, tool.name)]

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from isthmus.kube import Cluster
 from isthmus.localcluster import runtime
+from isthmus.specs import stack as stack_settings
 from isthmus.specs.errors import IsthmusError
 from isthmus.toolchain import home
 from tests.stacks import Stacks
@@ -43,6 +45,11 @@ class Platform:
         if self.name == "kind":
             self.stacks.settings(self.stack, clusterName=self.cluster_name)
         self.stacks.pulumi("up", "-s", self.stack, "--yes", "--skip-preview")
+
+    def asked(self, setting: str) -> Any:
+        """A setting of its stack, as the file in the program has it."""
+        path = self.stacks.program / stack_settings.CONFIG_DIR / f"Pulumi.{self.stack}.yaml"
+        return yaml.safe_load(path.read_text())["config"][f"{stack_settings.PROJECT}:{setting}"]
 
     def keep_logs(self, test: str) -> Path:
         """Put what its cluster has to say into one folder."""

@@ -1,6 +1,7 @@
 """What Docker does to a kind cluster, and what isthmus makes of it: refused before anything changes, gone on with, or left
 alone. Clusters here have one node, which is quick."""
 
+import json
 import os
 import secrets
 import socket
@@ -13,8 +14,9 @@ import pytest
 
 from isthmus.kube import Cluster
 from isthmus.localcluster import runtime
-from isthmus.localcluster.kind import KindCluster, KindRuntime, docker, resources
+from isthmus.localcluster.kind import KindCluster, KindRuntime, docker, machine, resources
 from isthmus.localcluster.runtime import LocalClusterConfig, LocalNode
+from isthmus.specs import labels
 from isthmus.specs.errors import NotReady, Refused
 from isthmus.toolchain import home
 from tests.clusters import borrow_home
@@ -56,6 +58,20 @@ def test_a_node_that_was_stopped_and_started_again_is_whole(cluster: KindCluster
     cluster.start()
     assert cluster.status().phase == "running"
     assert Cluster(cluster.kubeconfig()).get("v1", "ConfigMap", "kept", "default")
+
+
+def test_a_node_with_a_container_that_stayed_frozen_still_stops(cluster: KindCluster) -> None:
+    """A runc inside, killed while it ended a container: with cgroups version 1 nothing there can then be killed."""
+    if not machine.cgroup_v1():
+        pytest.skip("version 2 kills what is frozen")
+    [node] = docker.nodes(cluster.name)
+    [top] = Path("/sys/fs/cgroup/freezer").rglob(f"*{node['Id']}")
+    inside = next(path for path in top.rglob("cri-containerd-*") if (path / "cgroup.procs").read_text())
+    (inside / "freezer.state").write_text("FROZEN")
+    cluster.stop()
+    assert cluster.status().phase == "stopped"
+    cluster.start()
+    assert cluster.status().phase == "running"
 
 
 def test_a_port_that_was_taken_meanwhile_is_named(cluster: KindCluster) -> None:
@@ -207,7 +223,27 @@ def test_a01_down_of_a_stack_whose_cluster_was_deleted_by_hand(tmp_path: Path) -
         stacks.end()
 
 
+def test_pulumi_import_takes_over_a_cluster_that_is_there(tmp_path: Path) -> None:
+    """By the command, and the program's own resource is then the one that is there: nothing is made or replaced."""
+    stacks = Stacks(tmp_path / "home")
+    name = f"f{secrets.token_hex(3)}"
+    settings = {"systemPool": {"name": "system", "instanceType": "node"}, "gpuPools": [], "samples": []}
+    stacks.settings("kind", clusterName=name, costReport="false", **settings)
+    try:
+        with stacks.as_home():
+            KindRuntime().create(name, LocalClusterConfig(nodes=(LocalNode({labels.POOL: "system"}),)))
+        stacks.pulumi("import", "isthmus:kind:Cluster", name, name, "-s", "kind", "--yes", "--protect=false",
+                      "--generate-code=false")  # fmt: skip
+        [imported] = [item for item in stacks.state("kind")["resources"] if item["type"] == "isthmus:kind:Cluster"]
+        assert imported["inputs"]["name"] == name and imported["outputs"]["nodeNames"] == [f"{name}-control-plane"]
+        steps = json.loads(stacks.pulumi("preview", "-s", "kind", "--json", "--show-sames").stdout)["steps"]
+        assert {step["op"] for step in steps if step["urn"] == imported["urn"]} == {"same"}
+    finally:
+        stacks.end()
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_twenty_creations_leave_nothing() -> None:
     before = (
         containers(),

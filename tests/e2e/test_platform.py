@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 
 from isthmus.kube import Cluster, wait
+from isthmus.kube.objects import holds
 from isthmus.localcluster import kwok
 from isthmus.specs import labels
-from tests.clusters import PROBE_IMAGE, Probes, found, probe_archive
+from tests.clusters import PROBE_IMAGE, Probes, found, probe_archive, succeeded
 from tests.e2e.conftest import Platform
 
 pytestmark = [pytest.mark.local, pytest.mark.e2e]
 
 SAMPLE_SECONDS = 420
 NAMESPACE = "e2e"
+OWN_POOLS = {"embedded": "aws:eks/nodeGroup:NodeGroup", "kind": "isthmus:kind:Cluster"}
+"""The type of resource that a pool's nodes are part of."""
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +42,13 @@ def gpu_nodes(kube: Cluster) -> list[dict[str, Any]]:
     ]
 
 
-def is_ready(node: dict[str, Any]) -> bool:
-    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", ())}
-    return conditions.get("Ready") == "True"
-
-
 def pods_of(kube: Cluster, job: str) -> list[dict[str, Any]]:
     return kube.list("v1", "Pod", labels.RUNS_NAMESPACE, selector={"training.kubeflow.org/job-name": job})
 
 
 def test_cluster_every_node_is_ready_and_named_by_its_pool(platform: Platform) -> None:
     for node in platform.kube.list("v1", "Node"):
-        assert is_ready(node) and labels.POOL in node["metadata"]["labels"]
+        assert holds(node, "Ready") and labels.POOL in node["metadata"]["labels"]
 
 
 def test_nvidia_device_plugin_advertises_every_node_s_own_cards(platform: Platform) -> None:
@@ -72,13 +70,6 @@ def test_training_operator_trains_the_ddp_digits_sample(platform: Platform) -> N
 
 def test_training_operator_runs_the_sendrecv_sample(platform: Platform) -> None:
     wait.until(lambda: succeeded(platform.kube, "sendrecv"), seconds=SAMPLE_SECONDS, what="sendrecv to succeed")
-
-
-def succeeded(kube: Cluster, job: str) -> bool:
-    job_now = kube.get("kubeflow.org/v1", "PyTorchJob", job, labels.RUNS_NAMESPACE)
-    conditions = {one["type"]: one["status"] for one in job_now.get("status", {}).get("conditions", [])}
-    assert conditions.get("Failed") != "True", job_now["status"]
-    return conditions.get("Succeeded") == "True"
 
 
 def test_isthmus_run_follows_ddp_digits_to_its_end(platform: Platform) -> None:
@@ -160,7 +151,7 @@ def test_kwok_plays_a_node_that_only_schedules(platform: Platform) -> None:
     name = "e2e-simulated"
     kwok.add(kube, [kwok.simulated_node(name, {"cpu": "8", "memory": "32Gi", "pods": "10", "nvidia.com/gpu": "8"})])
     try:
-        wait.until(lambda: is_ready(kube.get("v1", "Node", name)), seconds=60, what="KWOK to take the node")
+        wait.until(lambda: holds(kube.get("v1", "Node", name), "Ready"), seconds=60, what="KWOK to take the node")
         kube.apply({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "plays", "namespace": labels.RUNS_NAMESPACE,
@@ -180,3 +171,25 @@ def test_kwok_plays_a_node_that_only_schedules(platform: Platform) -> None:
 def test_a_second_preview_changes_nothing(platform: Platform) -> None:
     shown = json.loads(platform.stacks.isthmus("preview", platform.stack, "--json").stdout)
     assert shown["changes"] == {}, shown["steps"]
+
+
+@pytest.mark.parametrize(
+    "sharing",
+    [{"mode": "time-slicing", "replicas": 4}, {"mode": "mps", "clients": 4}],
+    ids=lambda sharing: str(sharing["mode"]),
+)
+def test_nvidia_device_plugin_another_sharing_mode_keeps_the_cluster(
+    platform: Platform, sharing: dict[str, Any]
+) -> None:
+    """A preview shows the pool's update and what the operators need, nothing deleted and no cluster replaced."""
+    asked = platform.asked("gpuPools")
+    platform.stacks.settings(platform.stack, gpuPools=[{**pool, "sharing": sharing} for pool in asked])
+    try:
+        shown = json.loads(platform.stacks.isthmus("preview", platform.stack, "--json").stdout)
+    finally:
+        platform.stacks.settings(platform.stack, gpuPools=asked)
+    steps = {(step["operation"], step["type"]) for step in shown["steps"] if step["operation"] != "same"}
+    assert steps
+    assert not [kind for operation, kind in steps if "delete" in operation or "replace" in operation], steps
+    own = {(operation, kind) for operation, kind in steps if not kind.startswith("kubernetes:")}
+    assert own == {("update", OWN_POOLS[platform.name])}, steps

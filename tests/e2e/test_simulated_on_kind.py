@@ -9,7 +9,7 @@ import pytest
 from isthmus.kube import Cluster, wait
 from isthmus.localcluster import runtime
 from isthmus.localcluster.kind import KindCluster
-from isthmus.specs import labels
+from tests.clusters import succeeded
 from tests.stacks import Stacks
 
 pytestmark = [pytest.mark.local, pytest.mark.e2e]
@@ -30,16 +30,9 @@ def test_a_simulated_stack_runs_on_kind_and_leaves_nothing(stack: str, tmp_path:
             kube = Cluster(local.kubeconfig())
         nodes = kube.list("v1", "Node")
         assert len(nodes) > 1, "the other nodes of the pools are simulated"
-        wait.until(lambda: done(kube), seconds=300, what="sendrecv to succeed")
+        wait.until(lambda: succeeded(kube, "sendrecv"), seconds=300, what="sendrecv to succeed")
         assert json.loads(stacks.isthmus("preview", stack, "--json").stdout)["changes"] == {}
         stacks.isthmus("down", stack, "--yes")
         stacks.expect_nothing_left()
     finally:
         stacks.end()
-
-
-def done(kube: Cluster) -> bool:
-    found = kube.get("kubeflow.org/v1", "PyTorchJob", "sendrecv", labels.RUNS_NAMESPACE)
-    return any(
-        one["type"] == "Succeeded" and one["status"] == "True" for one in found.get("status", {}).get("conditions", [])
-    )

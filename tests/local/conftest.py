@@ -1,5 +1,6 @@
-"""A real embedded cluster for tests: one per session (`embedded_cluster`), in an ISTHMUS_HOME of its own that borrows
-the programs, images and caches of the user's. `fresh_home` is for tests that break clusters and need their own.
+"""A real embedded cluster for tests: one for each file (`embedded_cluster`), so that no file finds what another left,
+in an ISTHMUS_HOME of the session's own that borrows the programs, images and caches of the user's. `fresh_home` is for
+tests that break clusters and need their own.
 
 Tests here carry the marker `local`; where embedded cannot run they are skipped with the reason.
 """
@@ -18,6 +19,11 @@ from isthmus.toolchain import home
 from tests.clusters import PROBE_IMAGE, Probes, borrow_home, found
 from tests.clusters import probe_archive as build_probe_archive
 from tests.stacks import Stacks
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of whole stacks first: they take longest, and must not be what one of two processes has left at the end."""
+    items.sort(key=lambda item: "stack" not in item.path.name)
 
 
 @pytest.fixture(scope="session")
@@ -41,19 +47,18 @@ def session_home(can_run: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         os.environ[home.HOME_VARIABLE] = before
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def embedded_cluster(session_home: Path, pytestconfig: pytest.Config) -> Iterator[EmbeddedCluster]:
-    """One running embedded cluster for all tests of the session. Use a namespace of your own (`namespace`) and leave
-    the cluster as you found it."""
+    """One running embedded cluster for all tests of a file. What the file installs in it goes with the cluster."""
     cluster = EmbeddedRuntime().create("shared", LocalClusterConfig())
     yield cluster
     if not pytestconfig.getoption("--keep-cluster"):
         cluster.delete()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kube(embedded_cluster: EmbeddedCluster) -> Cluster:
-    """The session's cluster as a client."""
+    """The file's cluster as a client."""
     return Cluster(embedded_cluster.kubeconfig())
 
 
@@ -73,16 +78,16 @@ def probe_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_probe_archive(tmp_path_factory.mktemp("images"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def probe_image(embedded_cluster: EmbeddedCluster, probe_archive: Path) -> str:
-    """The probe image, loaded into the session's cluster."""
+    """The probe image, loaded into the file's cluster."""
     embedded_cluster.load_image(probe_archive)
     return PROBE_IMAGE
 
 
 @pytest.fixture
 def probes(embedded_cluster: EmbeddedCluster, probe_image: str, namespace: str) -> Probes:
-    """Runs probe pods in this test's namespace of the session's cluster."""
+    """Runs probe pods in this test's namespace of the file's cluster."""
     return Probes(embedded_cluster, namespace)
 
 

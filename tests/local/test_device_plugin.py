@@ -3,7 +3,7 @@
 The node's cards come from the driver root; everything above NVML is what runs on a node with cards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +54,15 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Iterator[Node]:
+def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Node:
     """The node with four T4 and the plugin for pools that share in different ways."""
     node = Node(embedded_cluster, kube)
     pools = [NodePool(name=f"pool-{index}", gpu=CARDS, sharing=sharing) for index, sharing in enumerate(SHARINGS)]
-    objects = device_plugin.manifests(pools)
     embedded_cluster.set_cards(CARDS)
     node.label(labels.GPU_MODEL, CARDS.model)
-    for item in objects:
+    for item in device_plugin.manifests(pools):
         kube.apply(item)
-    yield node
-    for item in reversed(objects):
-        metadata = item["metadata"]
-        kube.delete(item["apiVersion"], item["kind"], metadata["name"], metadata.get("namespace"))
-    node.label(labels.GPU_MODEL, None)
-    node.label(labels.DEVICE_PLUGIN_CONFIG, None)
-    embedded_cluster.set_cards(None)
+    return node
 
 
 def pod(namespace: str, name: str, cards: int, *words: str) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """Cards on claim, on a real kubelet: the scheduler allocates, the node agent prepares, containers see what was claimed."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from isthmus.kube import Cluster, wait
+from isthmus.kube import Cluster, claims, wait
+from isthmus.kube.claims import API
 from isthmus.localcluster import driver, kwok
 from isthmus.localcluster.embedded import EmbeddedCluster
-from isthmus.localcluster.resource_slices import API
 from isthmus.sharing import trial
 from isthmus.simulation import local, nodes
 from isthmus.specs import labels
@@ -26,6 +25,7 @@ CLAIMS = [
     {"name": "two-of-one-card", "deviceClass": "mig", "profile": "1g.5gb", "count": 2, "sameCard": True},
     {"name": "long", "strategy": "TimeSlicing", "interval": "Long"},
     {"name": "quarter", "strategy": "MPS", "clients": 4},
+    {"name": "raw", "deviceClass": "vfio", "count": 2},
 ]
 SHARING = GpuSharing.model_validate({"mode": "dra", "claims": CLAIMS})
 LIST = "nvidia-smi -L 2>/dev/null"
@@ -53,8 +53,12 @@ class Node:
         self.kube.apply(pod)
         return name
 
-    def remove(self, name: str) -> None:
-        self.kube.delete("v1", "Pod", name, trial.NAMESPACE, grace_seconds=0)
+    def remove(self, *names: str) -> None:
+        """As a user deletes pods. With a grace of 0 the objects would be gone before the node has their cards back."""
+        for name in names:
+            self.kube.delete("v1", "Pod", name, trial.NAMESPACE, grace_seconds=1)
+        for name in names:
+            wait.gone(self.kube, "v1", "Pod", name, trial.NAMESPACE, seconds=SECONDS)
 
     def ended(self, name: str) -> dict[str, Any] | None:
         status: dict[str, Any] = self.kube.get("v1", "Pod", name, trial.NAMESPACE).get("status", {})
@@ -69,20 +73,13 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Iterator[Node]:
-    objects = trial.install(kube, [SHARING])
+def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Node:
+    trial.install(kube, [SHARING])
     trial.put(embedded_cluster, kube, SHARING, "A100", 2)
     driver.write_cards(embedded_cluster.paths.driver, [GpuCards(model="T4", count=1), GpuCards(model="A100", count=2)])
     found = Node(embedded_cluster, kube)
-    wait.until(lambda: len(published(kube, embedded_cluster.local_node())) == 53, seconds=SECONDS, what="the devices")
-    yield found
-    kube.patch("v1", "Node", embedded_cluster.local_node(), {"metadata": {"labels": {labels.GPU_SHARING: None}}})
-    wait.until(lambda: not published(kube, embedded_cluster.local_node()), seconds=SECONDS, what="the devices to go")
-    for item in reversed(objects):
-        if item["kind"] != "Namespace":
-            kube.delete(item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
-    embedded_cluster.set_cards(None)
-    kube.patch("v1", "Node", embedded_cluster.local_node(), {"metadata": {"labels": {labels.GPU_MODEL: None}}})
+    wait.until(lambda: len(published(kube, embedded_cluster.local_node())) == 56, seconds=SECONDS, what="the devices")
+    return found
 
 
 def published(kube: Cluster, name: str) -> list[dict[str, Any]]:
@@ -93,7 +90,7 @@ def published(kube: Cluster, name: str) -> list[dict[str, Any]]:
 def test_several_models_of_one_node_are_published_and_no_device_plugin_counts_them(node: Node) -> None:
     found = published(node.kube, node.cluster.local_node())
     names = [item["attributes"]["productName"]["string"] for item in found]
-    assert (names.count("Tesla T4"), names.count("NVIDIA A100-SXM4-40GB")) == (1, 2 * 26)
+    assert (names.count("Tesla T4"), names.count("NVIDIA A100-SXM4-40GB")) == (2, 2 * 27)
     assert trial.advertised(node.kube.get("v1", "Node", node.cluster.local_node())) == {}
 
 
@@ -104,13 +101,31 @@ def test_a_selector_takes_the_model_it_names(node: Node) -> None:
 
 def test_a12_two_containers_of_a_time_sliced_claim_see_the_same_card(node: Node) -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu#762: strategy TimeSlicing, interval Long, shared by two containers."""
-    dra.check_gates(dra.template(SHARING.claims[4]), ["TimeSlicingSettings"])
+    dra.check_gates(claims.template(SHARING.claims[4], {"name": "long"}), ["TimeSlicingSettings"])
     one, other = node.run(trial.claiming("sliced", "long", "sh", "-c", LIST, containers=2))
     assert len(one) == 1 and one == other
 
 
+def test_cards_of_the_vfio_driver_are_no_cards_of_nvidia_s(node: Node) -> None:
+    """Two of three cards are given raw: their pod sees no NVIDIA card, and of the rest one pod gets one, another none."""
+    node.start(trial.claiming("machine", "raw", "sh", "-c", f"{LIST}; echo [$NVIDIA_VISIBLE_DEVICES]; sleep 300"))
+    node.running("machine")
+    seen = wait.until(lambda: list(node.kube.logs("machine", trial.NAMESPACE)), seconds=20, what="logs")
+    assert seen == ["[void]"]
+    node.start(trial.claiming("last", "one", "sleep", "300"))
+    node.running("last")
+    node.start(trial.claiming("late", "one", "sleep", "300"))
+    wait.until(lambda: waits(node, "late"), seconds=SECONDS, what="a pod to find no card")
+    node.remove("machine", "last", "late")
+
+
+def waits(node: Node, name: str) -> bool:
+    conditions = node.kube.get("v1", "Pod", name, trial.NAMESPACE).get("status", {}).get("conditions") or ()
+    return any(item["type"] == "PodScheduled" and item["status"] == "False" for item in conditions)
+
+
 def test_two_pods_share_a_claim(node: Node) -> None:
-    node.kube.apply(dra.shared(DeviceClaim(name="together")))
+    node.kube.apply(claims.shared(DeviceClaim(name="together"), {"name": "together", "namespace": trial.NAMESPACE}))
     for name in ("first", "second"):
         node.start(trial.claiming(name, "", "sh", "-c", f"{LIST}; sleep 30", claim="together"))
     for name in ("first", "second"):
@@ -119,8 +134,7 @@ def test_two_pods_share_a_claim(node: Node) -> None:
     assert seen[0] == seen[1] and len(seen[0]) == 1
     reserved = node.kube.get(API, "ResourceClaim", "together", trial.NAMESPACE)["status"]["reservedFor"]
     assert {item["name"] for item in reserved} == {"first", "second"}
-    for name in ("first", "second"):
-        node.remove(name)
+    node.remove("first", "second")
     node.kube.delete(API, "ResourceClaim", "together", trial.NAMESPACE)
 
 
@@ -144,8 +158,7 @@ def test_mig_devices_are_made_on_request_and_taken_back(node: Node) -> None:
         wait.until(lambda: node.kube.get("v1", "Pod", "fifth", trial.NAMESPACE)["spec"].get("nodeName"), seconds=3, what="a node")  # fmt: skip
     node.remove(names[0])
     node.running("fifth")
-    for name in (*names[1:], "fifth"):
-        node.remove(name)
+    node.remove(*names[1:], "fifth")
     wait.until(lambda: not driver.instances(node.root), seconds=SECONDS, what="the instances to be taken back")
 
 
@@ -165,7 +178,7 @@ def test_pods_claim_cards_of_simulated_nodes_too(node: Node, kube: Cluster) -> N
     wanted = nodes.desired([pool])  # its first node is the local one
     kwok.add(kube, [dict(item) for item in wanted.simulated.values()])
     nodes.publish(local.backend(), node.cluster, wanted, set(wanted.simulated))
-    assert len(published(kube, "claimed-node")) == 8 * 26
+    assert len(published(kube, "claimed-node")) == 8 * 27
     pod = trial.claiming("far", "half", "true")
     pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "claimed-node"}
     pod["spec"]["tolerations"] = [{"operator": "Exists"}]

@@ -163,6 +163,30 @@ def test_supervisor_killed_containers_go_on_and_start_takes_over(cluster: Embedd
     assert probes.run("after", "say", "still") == "still"
 
 
+def test_a_container_that_a_killed_runc_left_frozen_goes_on_or_ends(
+    cluster: EmbeddedCluster, probe_archive: Path
+) -> None:
+    """With cgroups version 1 a frozen process cannot even be killed."""
+    cluster.load_image(probe_archive)
+    Probes(cluster).stay("trainer", "say", "epoch 1")
+    state = read(cluster.paths)
+    assert state is not None
+    switches = [path for root in Tree(state.space).roots for path in (root / "kubepods").rglob("freezer.state")]
+    held = [path for path in switches if (path.parent / "cgroup.procs").read_text()]
+    if not held:
+        pytest.skip("no freezer of cgroups version 1 here")
+    for path in held:
+        path.write_text("FROZEN")
+    os.kill(supervisor_pid(cluster), signal.SIGKILL)
+    wait.until(lambda: cluster.status().phase == "dead", seconds=10, what="the status to say so")
+    cluster.start()
+    assert {path.read_text().strip() for path in held} == {"THAWED"}
+    for path in held:
+        path.write_text("FROZEN")
+    cluster.delete()
+    assert not Tree(state.space).exists()
+
+
 def test_everything_killed_start_goes_on_with_all_state(cluster: EmbeddedCluster, probe_archive: Path) -> None:
     cluster.load_image(probe_archive)
     keep(cluster, "kept")

@@ -30,14 +30,11 @@ from isthmus.specs.errors import Refused
 from isthmus.specs.workload import WorkloadSpec
 from isthmus.toolchain import home
 from operators import training_operator
+from tests.local.jobs import install
 from workloads import render
 from workloads.bindings import Binding, declared
 
 pytestmark = pytest.mark.local
-
-OPERATOR_SECONDS = 240
-"""Its webhook certificate is made after its pod has started, and the kubelet brings a changed Secret within its sync
-period and a half."""
 
 FOLLOW_SECONDS = 180
 
@@ -83,25 +80,15 @@ def spec(script: str, *, workers: int = 1, **change: Any) -> WorkloadSpec:
     return WorkloadSpec.model_validate(values | change)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Cluster:
-    """The session's cluster with the training operator in it."""
+    """The file's cluster with the training operator in it."""
     for name in ("busybox", "training-operator"):
         archive = home.images() / f"{name}.tar"
         if not archive.is_file():
             pytest.skip(f"the image {name} is not built: isthmus install images")
         embedded_cluster.load_image(archive)
-    manifests = training_operator.manifests()
-    first = [item for item in manifests if item["kind"] in {"Namespace", "CustomResourceDefinition"}]
-    for item in first:
-        kube.apply(item)
-    for item in first:
-        if item["kind"] == "CustomResourceDefinition":
-            wait.established(kube, item["metadata"]["name"], seconds=30)
-    for item in manifests:
-        if item not in first:
-            kube.apply(item)
-    wait.available(kube, training_operator.NAME, training_operator.NAMESPACE, seconds=OPERATOR_SECONDS)
+    install(kube, training_operator.manifests())
     return kube
 
 
@@ -195,6 +182,7 @@ from isthmus.runs.store import Store
 from isthmus.runs.submit import ensure_namespace, submit
 from isthmus.specs.workload import WorkloadSpec
 from workloads.bindings import Binding
+from tests.local.jobs import install
 cluster = Cluster(json.loads(Path(sys.argv[1]).read_text()))
 store = Store(Path(sys.argv[2]))
 spec = WorkloadSpec.model_validate_json(Path(sys.argv[3]).read_text())

@@ -1,17 +1,24 @@
 """Every way to share cards on a real node: what pods get, what is refused, and changing from one way to another."""
 
-from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isthmus.kube import Cluster, wait
+from isthmus.kube.claims import API
 from isthmus.localcluster import driver
 from isthmus.localcluster.embedded import EmbeddedCluster
+from isthmus.runs.model import State
+from isthmus.runs.store import Store
+from isthmus.runs.submit import submit
+from isthmus.runs.watch import follow
 from isthmus.sharing import change, trial
 from isthmus.specs import labels
 from isthmus.specs.errors import Refused
 from isthmus.specs.sharing import GpuSharing
+from workloads import bindings, render
 
 pytestmark = pytest.mark.local
 
@@ -29,19 +36,12 @@ def mode(sharing: GpuSharing) -> str:
 
 
 @pytest.fixture(scope="module")
-def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Iterator[EmbeddedCluster]:
+def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> EmbeddedCluster:
     """The local node as one of a pool, with the operators of every way."""
-    objects = trial.install(kube, WAYS)
+    trial.install(kube, WAYS)
     label(kube, embedded_cluster, **{labels.POOL: POOL})
     trial.put(embedded_cluster, kube, GpuSharing(), "A30", 1)
-    yield embedded_cluster
-    for item in reversed(objects):
-        if item["kind"] != "Namespace":
-            kube.delete(item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
-    embedded_cluster.set_cards(None)
-    gone = (labels.POOL, labels.GPU_MODEL, labels.GPU_SHARING, labels.DEVICE_PLUGIN_CONFIG, labels.MPS_CAPABLE,
-            labels.MIG_CONFIG, labels.MIG_STATE)  # fmt: skip
-    label(kube, embedded_cluster, **dict.fromkeys(gone))
+    return embedded_cluster
 
 
 def label(kube: Cluster, cluster: EmbeddedCluster, **values: str | None) -> None:
@@ -71,6 +71,47 @@ def test_a_pod_gets_a_share_and_one_that_asks_for_too_much_is_refused(
         assert "UnexpectedAdmissionError" in found.refused and "request size for shared resources is 1" in found.refused
     else:
         assert "Unschedulable" in found.refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", WAYS, ids=mode)
+def test_the_inference_sample_runs_in_every_mode(
+    node: EmbeddedCluster, kube: Cluster, sharing: GpuSharing, tmp_path: Path
+) -> None:
+    """As its README says it for each mode; as many pods as the card gives shares."""
+    trial.put(node, kube, sharing, "A30", 1)
+    offered = sharing.advertised(1) or {"claims": 4}
+    resource, shares = list(offered.items())[-1]
+    asks: dict[str, str] = {"roles.Worker.resource": resource}
+    if sharing.mode == "dra":
+        asks = {"roles.Worker.gpus": "0", "roles.Worker.claims": "[card]", "claims": "[{name: card, scope: run}]"}
+    seconds = "20" if sharing.mode == "dra" else "1"  # all four are to hold the claim at once
+    spec = render.load(
+        "small-inference",
+        {**asks, "roles.Worker.replicas": str(shares), "roles.Worker.cpu": "100m", "env.SECONDS": seconds},
+    )
+    store = Store(tmp_path / "runs.db")
+    run = submit(kube, store, spec, stack="local", binding=bindings.for_cloud("kind"))
+    seen = follow(kube, store, run, lambda snapshot, fresh: None)
+    assert seen.run.state is State.SUCCEEDED, seen
+    assert seen.latest["accuracy"].value is not None and seen.latest["accuracy"].value >= spec.metrics["accuracy"]
+    held = {Fraction(item.card_parts, item.card_whole) for item in seen.replicas}
+    profile = {THREE.config_name: Fraction(1, 4)}.get(sharing.config_name, Fraction(1, shares))
+    assert held == {profile}, (
+        "what the bill counts: a quarter of four slices, a quarter of a claim that four pods share"
+    )
+    started = [line for pod in pods(kube, run.id) for line in kube.logs(pod, run.namespace) if "cards" in line]
+    assert len(started) == shares and all("A30" in line for line in started)
+    assert all(("MIG 1g.6gb" in line) == (sharing == THREE) for line in started)
+    kube.delete("batch/v1", "Job", run.job, run.namespace, propagation="Foreground")
+    if sharing.mode == "dra":
+        wait.until(
+            lambda: not kube.list(API, "ResourceClaim", run.namespace), seconds=60, what="its claim to go with it"
+        )
+
+
+def pods(kube: Cluster, run: str) -> list[str]:
+    return [pod["metadata"]["name"] for pod in kube.list("v1", "Pod", trial.NAMESPACE, selector={labels.RUN: run})]
 
 
 def test_a10_from_several_profiles_to_the_whole_card(node: EmbeddedCluster, kube: Cluster) -> None:

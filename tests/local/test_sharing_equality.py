@@ -12,7 +12,6 @@ PCI bus), and capacity of resources that are gone: a kubelet keeps naming those 
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,27 +55,19 @@ def pool_of(layout: Layout) -> nodes.Pool:
 
 
 @pytest.fixture(scope="module")
-def simulated(kube: Cluster) -> Iterator[dict[str, dict[str, Any]]]:
+def simulated(kube: Cluster) -> dict[str, dict[str, Any]]:
     """A simulated node for each layout, as the API server has it."""
     wanted = [node for case in CASES for node in nodes.desired([pool_of(case)]).simulated.values()]
     kwok.add(kube, [dict(node) for node in wanted])
     names = {node["metadata"]["name"] for node in wanted}
-    yield {node["metadata"]["name"]: node for node in kube.list("v1", "Node") if node["metadata"]["name"] in names}
-    kwok.remove(kube, names)
+    return {node["metadata"]["name"]: node for node in kube.list("v1", "Node") if node["metadata"]["name"] in names}
 
 
 @pytest.fixture(scope="module")
-def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Iterator[EmbeddedCluster]:
+def node(embedded_cluster: EmbeddedCluster, kube: Cluster) -> EmbeddedCluster:
     """The local node, with the operators for all layouts."""
-    objects = trial.install(kube, [sharing for _, _, sharing in CASES])
-    yield embedded_cluster
-    for item in reversed(objects):
-        kube.delete(item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
-    embedded_cluster.set_cards(None)
-    gone = dict.fromkeys(
-        (labels.GPU_MODEL, labels.DEVICE_PLUGIN_CONFIG, labels.MPS_CAPABLE, labels.MIG_STATE, labels.MIG_CONFIG)
-    )
-    kube.patch("v1", "Node", embedded_cluster.local_node(), {"metadata": {"labels": gone}})
+    trial.install(kube, [sharing for _, _, sharing in CASES])
+    return embedded_cluster
 
 
 def discovered(root: Path, configuration: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from isthmus.specs import labels
 from isthmus.specs.sharing import GpuSharing
 from tests.stacks import Stacks
 
-pytestmark = [pytest.mark.local, pytest.mark.xdist_group("sharing-stacks")]
+pytestmark = pytest.mark.local
 
 SYSTEM = {"name": "system", "instanceType": "m5.xlarge", "min": 1, "size": 1, "max": 1}
 MPS = {"mode": "mps", "clients": 10}

@@ -14,7 +14,7 @@ from isthmus.simulation.account import Account
 from isthmus.specs import labels
 from tests.stacks import Stacks
 
-pytestmark = [pytest.mark.local, pytest.mark.xdist_group("stacks")]
+pytestmark = pytest.mark.local
 
 AWS, GCP = "aws-sim", "gcp-sim"
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.kube import Cluster, wait
+from isthmus.kube import wait
 from isthmus.specs import labels
 from isthmus.specs.errors import IsthmusError
+from tests.clusters import succeeded
 from tests.stacks import Stacks, eventually
 
-pytestmark = [pytest.mark.local, pytest.mark.xdist_group("stacks")]
+pytestmark = pytest.mark.local
 
 AWS, GCP = "aws-sim", "gcp-sim"
 SAMPLE_SECONDS = 420
@@ -57,13 +58,6 @@ def test_the_samples_train_for_real(stacks: Stacks, stack: str) -> None:
     pods = kube.list("v1", "Pod", labels.RUNS_NAMESPACE, selector={"training.kubeflow.org/job-name": "ddp-digits"})
     assert len(pods) == 4
     assert all(pod["status"]["containerStatuses"][0]["containerID"].startswith("containerd://") for pod in pods)
-
-
-def succeeded(kube: Cluster, job: str) -> bool:
-    found = kube.get("kubeflow.org/v1", "PyTorchJob", job, labels.RUNS_NAMESPACE)
-    conditions = {one["type"]: one["status"] for one in found.get("status", {}).get("conditions", [])}
-    assert conditions.get("Failed") != "True", found["status"]
-    return conditions.get("Succeeded") == "True"
 
 
 @pytest.mark.parametrize("stack", [AWS, GCP])

@@ -4,7 +4,6 @@ each, their numbers from the pods' own logs."""
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,20 @@ import yaml
 from isthmus.kube import Cluster, wait
 from isthmus.localcluster import objects, recipes
 from isthmus.localcluster.embedded import EmbeddedCluster
+from isthmus.runs.model import State
+from isthmus.runs.submit import ensure_namespace
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import IsthmusError
 from isthmus.specs.workload import WorkloadSpec
-from operators import device_plugin, manifests, training_operator
+from operators import device_plugin, training_operator
+from tests.local import jobs, test_exit_codes
+from tests.local.jobs import apply, install
 from workloads import render
 from workloads.bindings import Binding
 
 pytestmark = pytest.mark.local
 
-OPERATOR_SECONDS = 120
 JOB_SECONDS = 240
 CARDS = GpuCards(model="T4", count=4)
 BINDING = Binding(cloud="kind", storage_class=objects.STORAGE_CLASS)
@@ -37,27 +39,19 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def platform(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Iterator[Cluster]:
+def platform(embedded_cluster: EmbeddedCluster, kube: Cluster) -> Cluster:
     """Cards, device plugin and operator."""
     node = embedded_cluster.local_node()
     for recipe in recipes.required():
         embedded_cluster.load_image(recipes.archive_of(recipe))
     embedded_cluster.set_cards(CARDS)
     kube.patch("v1", "Node", node, {"metadata": {"labels": {labels.GPU_MODEL: CARDS.model}}})
-    installed = sorted([*device_plugin.manifests([]), *training_operator.manifests()], key=manifests.stage)
-    for item in installed:
-        kube.apply(item)
-    wait.available(kube, training_operator.NAME, training_operator.NAMESPACE, seconds=OPERATOR_SECONDS)
+    install(kube, [*device_plugin.manifests([]), *training_operator.manifests()])
     wait.until(
         lambda: kube.get("v1", "Node", node)["status"]["allocatable"].get(labels.GPU_RESOURCE) == str(CARDS.count),
         seconds=60, what="the node to advertise its cards",
     )  # fmt: skip
-    yield kube
-    for item in reversed(installed):
-        if item["kind"] != "CustomResourceDefinition":  # other tests of the session may need the types
-            kube.delete(item["apiVersion"], item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
-    kube.patch("v1", "Node", node, {"metadata": {"labels": {labels.GPU_MODEL: None}}})
-    embedded_cluster.set_cards(None)
+    return kube
 
 
 class Job:
@@ -68,16 +62,7 @@ class Job:
         for item in render.namespace(namespace, labels.RUNS_ACCOUNT, {}):
             kube.apply(item)
         for item in render.render(spec, namespace=namespace, binding=BINDING):
-            wait.until(lambda item=item: self._apply(item), seconds=30, what="the webhook to answer")
-
-    def _apply(self, item: dict[str, Any]) -> bool:
-        try:
-            self.kube.apply(item)
-        except IsthmusError as error:
-            if "webhook" not in error.message:
-                raise
-            return False  # the Service's address may reach the node a moment after the operator is available
-        return True
+            apply(kube, item)
 
     def state(self) -> str | None:
         job = self.kube.get("kubeflow.org/v1", "PyTorchJob", self.name, self.namespace)
@@ -165,6 +150,43 @@ def _losses_so_far(job: Job) -> list[float]:
         return job.metrics("loss")
     except IsthmusError:
         return []
+
+
+def test_a15_a_permanent_error_fails_the_job_and_the_queue_moves_on(platform: Cluster, namespace: str) -> None:
+    """kubeflow/trainer#2044: under ExitCode the job stayed Restarting for ever. Its cards go to the pod that waits for them."""
+    roles = {"Master": {"replicas": 1, "gpus": 1}, "Worker": {"replicas": 2, "gpus": 1}}
+    policies = {"restartPolicy": "ExitCode", "backoffLimit": 3, "cleanPodPolicy": "Running"}
+    fails = jobs.workload("permanent", "sleep 3; exit 1", roles=roles, **policies)
+    job = jobs.Job(platform, namespace, fails)
+    ensure_namespace(platform, namespace)
+    job.submit()
+    wait.until(lambda: len(job.pods()) == 3, seconds=60, what="its three pods")
+    first = {pod["metadata"]["uid"] for pod in job.pods()}
+    platform.apply(next_in_line(namespace))
+    assert job.end(seconds=60) is State.FAILED
+    assert job.reason() == "Master rank 0 ended with exit code 1"
+    assert job.conditions().get("Restarting") != "True"
+    wait.until(
+        lambda: platform.get("v1", "Pod", "next", namespace)["status"].get("phase") == "Succeeded",
+        seconds=90, what="the next to get the cards",
+    )  # fmt: skip
+    assert {pod["metadata"]["uid"] for pod in job.pods()} <= first, "no pod was made anew"
+    assert job.phases() == {"master-0": "Failed"}
+
+
+def next_in_line(namespace: str) -> dict[str, Any]:
+    """A pod that needs all four cards."""
+    asks = {"limits": {labels.GPU_RESOURCE: str(CARDS.count)}}
+    container = {"name": "next", "image": jobs.IMAGE, "command": ["true"], "resources": asks}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    metadata = {"name": "next", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def test_a15_a_retryable_error_is_tried_again_and_the_job_succeeds(platform: Cluster, namespace: str) -> None:
+    """The same job whose master ends with 137 once: the first pod is replaced, and the job is done."""
+    measured = test_exit_codes.measure(platform, namespace, [test_exit_codes.Cell("PyTorchJob", "ExitCode", 137)])
+    assert list(measured.values()) == [("Succeeded", 2)]
 
 
 LATE_MASTER = """

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,8 @@ import pytest
 from isthmus.kube import Cluster, wait
 from isthmus.localcluster import runtime
 from isthmus.localcluster.kind import KindRuntime, nodes
-from isthmus.specs import labels
 from isthmus.toolchain import home
-from tests.clusters import borrow_home
+from tests.clusters import borrow_home, succeeded
 from tests.stacks import ROOT, Stacks
 
 pytestmark = [pytest.mark.performance, pytest.mark.local]
@@ -72,39 +72,48 @@ def wait_for_samples(stacks: Stacks) -> None:
     kube = Cluster(found.kubeconfig())
     for name in ("sendrecv", "ddp-digits"):
         wait.until(
-            lambda job=name: any(
-                one["type"] == "Succeeded" and one["status"] == "True"
-                for one in kube.get("kubeflow.org/v1", "PyTorchJob", job, labels.RUNS_NAMESPACE).get("status", {}).get("conditions", [])
-            ),
+            lambda job=name: succeeded(kube, job),
             seconds=300, what=f"{name} to succeed",
         )  # fmt: skip
 
 
 def test_training_through_the_platform_against_by_hand(stacks: Stacks) -> None:
-    """The same program, data and four processes: through operator, kubelet and containers, and started by hand."""
-    epochs = 320
+    """The same program, data and four processes: through operator, kubelet and containers, and started by hand. Both keep a
+    checkpoint of every epoch on this machine's disk."""
+    epochs = 560  # two minutes and more on two cores
     done = stacks.isthmus("run", "ddp-digits", "-s", STACK, "--follow", "--json", "--set", f"env.EPOCHS={epochs}")
     platform = json.loads(done.stdout)
+    losses = json.loads(stacks.isthmus("metrics", platform["run"], "--json").stdout)
+    first = min(datetime.fromisoformat(item["at"]) for item in losses if item["metric"] == "loss")
+    begun = first - datetime.fromisoformat(platform["created"])
     by_hand = timed(lambda: by_hand_run(stacks, epochs))
     print(
         f"\n  training, {epochs} epochs: platform {platform['seconds']:.1f} s, by hand {by_hand:.1f} s, both measured;"
     )
     print(f"  ratio {platform['seconds'] / by_hand:.2f}, budget 1.15 for runs of 120 s or more")
+    print(
+        f"  from submission to the first rank's start {platform['submit_to_start_seconds']:.1f} s, to the end of the first"
+        f" epoch {begun.total_seconds():.1f} s, measured"
+    )
+    assert platform["seconds"] >= 120, "the budget speaks of longer runs: more epochs"
 
 
 def by_hand_run(stacks: Stacks, epochs: int) -> None:
     """Four processes in the unpacked training image, without Kubernetes."""
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "WORLD_SIZE": "4", "EPOCHS": str(epochs),
-                   "OMP_NUM_THREADS": "1", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp"}  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        # A mount namespace of its own, so that the mount ends with the process.
+                   "OMP_NUM_THREADS": "1", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp",
+                   "CHECKPOINTS": "/mnt"}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as checkpoints:
+        # A mount namespace of its own, so that the mounts end with the process. The image itself can only be read.
         layers = ":".join(map(str, image_layers(stacks)))
         enter = (
-            f'mount -t overlay -o lowerdir={layers} none "$0" && exec chroot "$0" python3 /opt/isthmus/ddp_digits.py'
+            f'mount -t overlay -o lowerdir={layers} none "$0" && mount --bind "$1" "$0/mnt"'
+            ' && mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc"'
+            ' && exec chroot "$0" python3 /opt/isthmus/ddp_digits.py'
         )
         ranks = [
             subprocess.Popen(
-                ["unshare", "--mount", "sh", "-c", enter, folder],
+                ["unshare", "--mount", "sh", "-c", enter, folder, checkpoints],
                 env={**environment, "RANK": str(rank), "LOCAL_RANK": "0"}, stdout=subprocess.DEVNULL,
             )
             for rank in range(4)

@@ -35,9 +35,11 @@ def main() -> None:
 
 def look(cluster: EmbeddedCluster, kube: Cluster, driver: Driver) -> None:
     """Bring cards and claims to what the node's labels say."""
+    # Cards first: who changes both takes the label away before the cards, so new cards are never met with an old label.
+    cards = cluster.cards()
     node: dict[str, Any] = kube.get("v1", "Node", cluster.local_node())
     found = node["metadata"].get("labels") or {}
-    layouts.apply(cluster, kube, found)
+    layouts.apply(cluster, kube, found, cards)
     driver.serve(wanted=found.get(labels.GPU_SHARING) == "dra")
 
 

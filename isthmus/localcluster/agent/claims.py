@@ -9,14 +9,16 @@ that a restart forgets nothing. Preparing twice is preparing once.
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from isthmus.kube import Cluster
+from isthmus.kube.claims import API, DRIVER
 from isthmus.localcluster import driver as driver_root
 from isthmus.localcluster.agent.plugin import Prepared
-from isthmus.localcluster.resource_slices import API, DRIVER, Device
+from isthmus.localcluster.resource_slices import Device
 from isthmus.localcluster.state import read_json, write_json
 from isthmus.specs.errors import InvalidSpec, NotFound
 
@@ -34,7 +36,7 @@ CONFIG_KINDS = {"GpuConfig", "MigDeviceConfig"}
 
 
 class Claims:
-    """The claims prepared on this node.
+    """The claims prepared on this node. The kubelet asks from several threads, while the agent's loop restores: one at a time.
 
     Args:
         root: the driver root.
@@ -45,6 +47,7 @@ class Claims:
 
     def __init__(self, kube: Cluster, *, root: Path, cdi: Path, mps: Path, record: Path) -> None:
         self._kube, self._root, self._cdi, self._mps, self._record = kube, root, cdi, mps, record
+        self._one_at_a_time = threading.Lock()
         self.devices: dict[str, Device] = {}
         """What the node publishes, by name."""
 
@@ -55,36 +58,39 @@ class Claims:
             NotFound: the claim is gone, or names a device that this node does not publish.
             InvalidSpec: its parameters are not those of the driver.
         """
-        held = self._held()
-        if uid not in held:
-            claim = self._kube.get(API, "ResourceClaim", name, namespace)
-            if claim["metadata"]["uid"] != uid:
-                raise NotFound(f"the claim {namespace}/{name} was made anew", subject=f"claim {uid}")
-            held[uid] = self._make_ready(uid, claim["status"]["allocation"]["devices"])
-            write_json(self._record, held)
-        return [dict(device) for device in held[uid]["devices"]]
+        with self._one_at_a_time:
+            held = self._held()
+            if uid not in held:
+                claim = self._kube.get(API, "ResourceClaim", name, namespace)
+                if claim["metadata"]["uid"] != uid:
+                    raise NotFound(f"the claim {namespace}/{name} was made anew", subject=f"claim {uid}")
+                held[uid] = self._make_ready(uid, claim["status"]["allocation"]["devices"])
+                write_json(self._record, held)
+            return [dict(device) for device in held[uid]["devices"]]
 
     def unprepare(self, uid: str) -> None:
         """Take a claim's devices back; no error where there is no such claim."""
-        held = self._held()
-        gone = held.pop(uid, None)
-        if gone is None:
-            return
-        for instance in gone["instances"]:
-            driver_root.remove_instance(self._root, instance)
-        if gone["mps"]:
-            self._say(uid, "quit")
-            shutil.rmtree(self._mps / uid, ignore_errors=True)
-        (self._cdi / f"isthmus-{uid}.json").unlink(missing_ok=True)
-        write_json(self._record, held)
+        with self._one_at_a_time:
+            held = self._held()
+            gone = held.pop(uid, None)
+            if gone is None:
+                return
+            for instance in gone["instances"]:
+                driver_root.remove_instance(self._root, instance)
+            if gone["mps"]:
+                self._say(uid, "quit")
+                shutil.rmtree(self._mps / uid, ignore_errors=True)
+            (self._cdi / f"isthmus-{uid}.json").unlink(missing_ok=True)
+            write_json(self._record, held)
 
     def restore(self) -> None:
         """Bring back what a restart or new cards took away: instances in the driver root, MPS control daemons."""
-        for uid, entry in self._held().items():
-            for card, profile, start in entry["cuts"]:
-                driver_root.add_instance(self._root, card, profile, start)
-            if entry["mps"] and not self._say(uid, "get_server_list"):
-                self._start_mps(uid, entry["mps"])
+        with self._one_at_a_time:
+            for uid, entry in self._held().items():
+                for card, profile, start in entry["cuts"]:
+                    driver_root.add_instance(self._root, card, profile, start)
+                if entry["mps"] and not self._say(uid, "get_server_list"):
+                    self._start_mps(uid, entry["mps"])
 
     def _make_ready(self, uid: str, allocation: Mapping[str, Any]) -> dict[str, Any]:
         results = [item for item in allocation["results"] if item["driver"] == DRIVER]
@@ -99,7 +105,8 @@ class Claims:
             if device.profile is not None:
                 cuts.append((device.uuid, device.profile.profile, device.start))
                 identity = driver_root.add_instance(self._root, *cuts[-1])
-            uuids.setdefault(result["request"], []).append(identity)
+            raw = device.raw  # of the vfio driver: nothing that NVIDIA's knows
+            uuids.setdefault(result["request"], []).extend([] if raw else [identity])
         clients = int(sharing.get("clients", 0)) if sharing.get("strategy") == "MPS" else 0
         if clients:
             self._start_mps(uid, clients)
@@ -120,7 +127,7 @@ class Claims:
         devices = []
         for request, some in uuids.items():
             variable = CLAIMED + _cdi_name(uid, request).replace("-", "_").upper()
-            edits: dict[str, Any] = {"env": [f"{variable}={','.join(some)}"]}
+            edits: dict[str, Any] = {"env": [f"{variable}={','.join(some) or 'void'}"]}
             if mps:
                 edits["env"].append(f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}")
                 pipes = str(self._mps / uid / "pipe")

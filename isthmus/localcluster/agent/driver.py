@@ -5,11 +5,12 @@ from pathlib import Path
 
 from isthmus import catalog
 from isthmus.kube import Cluster
+from isthmus.kube.claims import API, DRIVER
 from isthmus.localcluster import driver as driver_root
 from isthmus.localcluster.agent.claims import Claims
 from isthmus.localcluster.agent.plugin import Plugin
 from isthmus.localcluster.embedded import EmbeddedCluster
-from isthmus.localcluster.resource_slices import API, DRIVER, devices, resource_slices
+from isthmus.localcluster.resource_slices import devices, resource_slices
 from isthmus.specs.cluster import GpuCards
 
 CDI, MPS = Path("/run/cdi"), Path("/run/nvidia/claims")

@@ -17,17 +17,16 @@ from isthmus.specs.sharing import layout_named
 _LOG = logging.getLogger(__name__)
 
 
-def apply(cluster: Any, kube: Cluster, found: Mapping[str, str]) -> None:
+def apply(cluster: LocalCluster, kube: Cluster, found: Mapping[str, str], cards: GpuCards | None) -> None:
     """Cut the cards as the node's labels ask for, if they are not yet, and report.
 
     Args:
-        cluster: an embedded cluster (it knows its cards).
         found: the node's labels.
+        cards: what the node had before its labels were read.
     """
     name = found.get(labels.MIG_CONFIG, "")
     if not name:
         return
-    cards: GpuCards | None = cluster.cards()
     layout = layout_named(name)
     if cards is None or layout is None:
         _report(cluster, kube, found, "failed")

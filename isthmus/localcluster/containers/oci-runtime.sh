@@ -31,7 +31,8 @@ def lessen:
   (.capabilities // {}) |= with_entries(.value -= ["CAP_SYS_RESOURCE"])
   | if (.oomScoreAdj // 0) < 0 then .oomScoreAdj = 0 else . end
   | del(.rlimits);
-def claimed: [(.process.env // [])[] | select(startswith("ISTHMUS_CLAIMED_")) | sub("^[^=]*="; "")] | join(",");
+def claimed: [(.process.env // [])[] | select(startswith("ISTHMUS_CLAIMED_")) | sub("^[^=]*="; "")]
+  | (map(select(. != "void")) | join(",")) as $cards | if $cards == "" then .[0] // "" else $cards end;
 def see_claimed: claimed as $claimed | if $claimed == "" then . else .process.env |=
   [.[] | select(startswith("NVIDIA_VISIBLE_DEVICES=") | not)] + ["NVIDIA_VISIBLE_DEVICES=" + $claimed] end;
 def visible:

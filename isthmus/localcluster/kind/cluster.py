@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from isthmus.localcluster import device_plugins, locks, pod_policies
+from isthmus.localcluster import device_plugins, locks
 from isthmus.localcluster.kind import config as kind_config
-from isthmus.localcluster.kind import docker, image, machine, nodes, objects
+from isthmus.localcluster.kind import docker, image, machine, nodes, real_cards, usable
 from isthmus.localcluster.kind.state import FILE, Paths, State, read, write
 from isthmus.localcluster.runtime import (
     ClusterStatus,
@@ -78,9 +78,9 @@ class KindCluster:
             state = self._state()
             state.wanted = "stopped"
             write(self.paths, state)
-            running = [nodes.name_of(node) for node in self._ours() if node["State"]["Running"]]
+            running = [node for node in self._ours() if node["State"]["Running"]]
             if running:
-                docker.docker("stop", "--time", "20", *running, seconds=STOP_SECONDS)
+                machine.end(running, "stop", "--time", "20", seconds=STOP_SECONDS)
 
     def delete(self) -> None:
         with self._lock("delete") as remove_lock:
@@ -99,7 +99,7 @@ class KindCluster:
         if problem is not None:
             return ClusterStatus(self.name, "dead", (), problem)
         found = {nodes.name_of(node): node for node in self._ours()}
-        ready = self._ready_nodes() if any(node["State"]["Running"] for node in found.values()) else set()
+        ready = self._ready() if any(node["State"]["Running"] for node in found.values()) else set()
         processes = tuple(nodes.process(name, found.get(name), ready=name in ready) for name in state.node_names())
         words = "; ".join(f"{item.name}: {item.message}" for item in processes if item.message)
         if not state.made:
@@ -148,6 +148,7 @@ class KindCluster:
     def set_cards(self, cards: GpuCards | None) -> None:
         with self._lock("set cards"):
             state = self._state()
+            self._refuse_real(state, 0)
             nodes.write_folder(self.paths.node(0), LocalNode(cards=cards))
             state.nodes[0]["cards"] = cards.model_dump() if cards else None
             write(self.paths, state)
@@ -203,6 +204,7 @@ class KindCluster:
                 self._start(state)
             for index, node in enumerate(asked.nodes):
                 if before and before[index].cards != node.cards:
+                    self._refuse_real(state, index)
                     nodes.write_folder(self.paths.node(index), node)
                     self._restart_device_plugins(state.node_names()[index])
 
@@ -213,16 +215,19 @@ class KindCluster:
         state.image = image.ensure(self._progress)
         write(self.paths, state)
         asked = state.asked()
-        for index, node in enumerate(asked):
-            nodes.write_folder(self.paths.node(index), node)
+        state.devices = real_cards.choose(asked, self._progress)
+        write(self.paths, state)
+        for index, (node, devices) in enumerate(zip(asked, state.devices, strict=True)):
+            nodes.write_folder(self.paths.node(index), node, real=bool(devices))
         folders = [self.paths.node(index) for index in range(len(asked))]
         buckets = home.buckets() / self.name
         buckets.mkdir(mode=0o755, exist_ok=True)
         text = kind_config.document(
             self.name,
-            [replace(node, labels=nodes.labels(node)) for node in asked],
+            [replace(node, labels=nodes.labels(node, real=bool(cards))) for node, cards in state.with_devices()],
             folders,
             buckets,
+            devices=state.devices,
             cgroup_v1=machine.cgroup_v1(),
             restricted=machine.lacks_resource_capability(),
         )
@@ -249,18 +254,22 @@ class KindCluster:
         """Wait until pods can be made on every node; labels, taints and KWOK on the way."""
         from isthmus.kube import wait
 
+        for name, devices in zip(state.node_names(), state.devices, strict=False):
+            if devices:
+                real_cards.prepare(name, devices)
+
         said = ""
 
-        def usable() -> bool:
+        def nothing_missing() -> bool:
             nonlocal said
             try:
-                said = self._problem(state)
+                said = usable.problem(self._client(), state)
             except IsthmusError as error:
                 said = error.message
             return not said
 
         wait.until(
-            usable,
+            nothing_missing,
             seconds=READY_SECONDS,
             what=f"local cluster {self.name} to become usable",
             why=lambda: said,
@@ -271,31 +280,20 @@ class KindCluster:
             state.made = True
             write(self.paths, state)
 
-    def _problem(self, state: State) -> str:
-        """What keeps the cluster from being usable; "" when nothing does."""
-        cluster = self._client()
-        waiting = set(state.node_names()) - self._ready_nodes()
-        if waiting:
-            return f"{min(waiting)} is not ready"
-        for name, node in zip(state.node_names(), state.asked(), strict=True):
-            nodes.describe(cluster, name, node)
-        for manifest in objects.manifests():
-            cluster.apply(manifest)
-        cluster.get("v1", "ServiceAccount", "default", "default")  # pods cannot be made before it is there
-        if not pod_policies.is_capped(cluster.apply(pod_policies.probe(), dry_run=True)):
-            return "the cap on requests does not act yet"
-        for deployment in ("coredns", objects.NAME):
-            found = cluster.get("apps/v1", "Deployment", deployment, objects.NAMESPACE)
-            if not found.get("status", {}).get("availableReplicas"):
-                return f"{deployment} does not run yet"
-        return ""
-
-    def _ready_nodes(self) -> set[str]:
+    def _ready(self) -> set[str]:
         try:
-            found = self._client().list("v1", "Node")
+            return usable.ready_nodes(self._client())
         except (IsthmusError, OSError):
             return set()
-        return {node["metadata"]["name"] for node in found if nodes.is_ready(node)}
+
+    def _refuse_real(self, state: State, index: int) -> None:
+        """The cards that a container was started with are its own for life."""
+        if any(state.devices[index : index + 1]):
+            raise Refused(
+                f"node {state.node_names()[index]} has this machine's own cards, which cannot be changed",
+                subject=f"local cluster {self.name}",
+                remedy="delete it, then create it again",
+            )
 
     def _restart_device_plugins(self, node: str) -> None:
         device_plugins.restart(self._client(), node)
@@ -341,9 +339,9 @@ class KindCluster:
             )
 
     def _remove_containers(self) -> None:
-        names = [nodes.name_of(node) for node in self._ours()]
-        if names:
-            docker.docker("rm", "--force", "--volumes", *names, seconds=STOP_SECONDS)
+        ours = self._ours()
+        if ours:
+            machine.end(ours, "rm", "--force", "--volumes", seconds=STOP_SECONDS)
 
     def _remove_folders(self) -> None:
         shutil.rmtree(self.paths.folder)

@@ -21,6 +21,9 @@ NODE_FOLDER = "/kind/isthmus"
 BUCKETS = "/kind/buckets"
 """Where every node finds the folders that stand for the cluster's buckets."""
 
+VISIBLE = "/var/run/nvidia-container-devices"
+"""A mount of /dev/null below it asks NVIDIA's container toolkit for the card of that index."""
+
 OCI_RUNTIME = "oci-runtime"
 DRIVER = "driver"
 
@@ -34,6 +37,7 @@ def document(
     folders: Sequence[Path],
     buckets: Path,
     *,
+    devices: Sequence[Sequence[int]],
     cgroup_v1: bool,
     restricted: bool,
 ) -> str:
@@ -43,6 +47,7 @@ def document(
         nodes: the first one runs the control plane.
         folders: of each node, on this machine; mounted into the node, and the mark by which it is known as ours.
         buckets: folder of this machine that all of them have mounted.
+        devices: of each node, the indexes of this machine's own cards that it gets.
         cgroup_v1: the host has only version 1, which a kubelet refuses unless it is told.
         restricted: the host lacks CAP_SYS_RESOURCE, so that a negative OOM score cannot be set.
     """
@@ -57,15 +62,26 @@ def document(
             "kubeadmConfigPatches": patches,
             "containerdConfigPatches": containerd,
             "nodes": [
-                _node(node, folder, buckets, first=index == 0, alone=len(nodes) == 1)
-                for index, (node, folder) in enumerate(zip(nodes, folders, strict=True))
+                _node(node, [*_mounts(folder, buckets), *map(_card, cards)], first=index == 0, alone=len(nodes) == 1)
+                for index, (node, folder, cards) in enumerate(zip(nodes, folders, devices, strict=True))
             ],
         },
         indent=1,
     )
 
 
-def _node(node: LocalNode, folder: Path, buckets: Path, *, first: bool, alone: bool) -> dict[str, Any]:
+def _mounts(folder: Path, buckets: Path) -> list[dict[str, str]]:
+    return [
+        {"hostPath": str(folder), "containerPath": NODE_FOLDER},
+        {"hostPath": str(buckets), "containerPath": BUCKETS},
+    ]
+
+
+def _card(index: int) -> dict[str, str]:
+    return {"hostPath": "/dev/null", "containerPath": f"{VISIBLE}/{index}"}
+
+
+def _node(node: LocalNode, mounts: list[dict[str, str]], *, first: bool, alone: bool) -> dict[str, Any]:
     registration = {"taints": [dict(taint) for taint in node.taints]}
     kind = "InitConfiguration" if first else "JoinConfiguration"
     # Alone, a control plane gets its usual taint: kind takes it away itself, and fails if it is not there.
@@ -73,10 +89,7 @@ def _node(node: LocalNode, folder: Path, buckets: Path, *, first: bool, alone: b
     return {
         "role": "control-plane" if first else "worker",
         "labels": dict(node.labels),
-        "extraMounts": [
-            {"hostPath": str(folder), "containerPath": NODE_FOLDER},
-            {"hostPath": str(buckets), "containerPath": BUCKETS},
-        ],
+        "extraMounts": mounts,
         "kubeadmConfigPatches": patches,
     }
 

@@ -4,11 +4,14 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from isthmus.localcluster import linux, network
+from isthmus.localcluster import cgroups, linux, network
 from isthmus.localcluster.kind import docker
 from isthmus.localcluster.kind.state import FILE
+from isthmus.specs.errors import NotReady
 from isthmus.toolchain import home
 
 INOTIFY = Path("/proc/sys/fs/inotify")
@@ -65,6 +68,25 @@ def release(name: str) -> None:
     made = home.clusters() / ".kind-network"
     if made.exists() and not list(home.clusters().glob(f"*/{FILE}")) and docker.remove_network(NETWORK):
         made.unlink()
+
+
+def end(nodes: Sequence[Mapping[str, Any]], *command: str, seconds: float) -> None:
+    """Stop or remove nodes (as `docker inspect` shows them) with this docker command.
+
+    A node that was killed while a runc inside froze a container cannot end before that is thawed (cgroups.thaw).
+
+    Raises:
+        NotReady: as docker.docker.
+    """
+    names = [str(node["Name"]).removeprefix("/") for node in nodes]
+    try:
+        docker.docker(*command, *names, seconds=seconds)
+    except NotReady:
+        for node in nodes:
+            for where, _ in cgroups.hierarchies():
+                for group in where.rglob(f"*{node['Id']}*"):
+                    cgroups.thaw(group)
+        docker.docker(*command, *names, seconds=seconds)
 
 
 def _holder(name: str) -> str:

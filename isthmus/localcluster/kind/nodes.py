@@ -19,11 +19,23 @@ LABELS_MANAGER = "isthmus-local-node"
 """Field manager of the nodes' labels, so that labels which are no longer wanted go."""
 
 PLAIN_RUNTIME = '#!/bin/sh\nexec runc "$@"\n'
+REAL_RUNTIME = """#!/bin/sh
+# NVIDIA's runtime gives containers the cards; it is not there before real_cards.sh has run.
+if command -v nvidia-container-runtime > /dev/null; then exec nvidia-container-runtime "$@"; fi
+exec runc "$@"
+"""
 
 
-def write_folder(folder: Path, node: LocalNode) -> None:
-    """Write the folder of a node: the OCI runtime and, where it has cards, the driver root."""
+def write_folder(folder: Path, node: LocalNode, *, real: bool = False) -> None:
+    """Write the folder of a node: the OCI runtime and, where it has cards, the driver root.
+
+    Args:
+        real: its cards are this machine's own (real_cards.py).
+    """
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if real:
+        write_file(folder / config.OCI_RUNTIME, REAL_RUNTIME, mode=0o755)
+        return
     root = folder / config.DRIVER
     if node.cards is not None or root.exists():
         from isthmus.localcluster import driver  # needs the catalog; a node without cards does not
@@ -37,10 +49,10 @@ def write_folder(folder: Path, node: LocalNode) -> None:
     write_file(folder / config.OCI_RUNTIME, text, mode=0o755)
 
 
-def labels(node: LocalNode) -> dict[str, str]:
+def labels(node: LocalNode, *, real: bool = False) -> dict[str, str]:
     """A node's labels, those of its cards as NVIDIA's feature discovery gives them. Where cards are shared, the operators
-    bring the real one."""
-    if node.cards is None or DEVICE_PLUGIN_CONFIG in node.labels:
+    bring the real one; of real cards nothing is said that was not read from them."""
+    if node.cards is None or real or DEVICE_PLUGIN_CONFIG in node.labels:
         return dict(node.labels)
     from isthmus import catalog
     from isthmus.localcluster import driver
@@ -51,21 +63,15 @@ def labels(node: LocalNode) -> dict[str, str]:
     return {**found, **node.labels}
 
 
-def describe(cluster: "Cluster", name: str, node: LocalNode) -> None:
+def describe(cluster: "Cluster", name: str, node: LocalNode, *, real: bool = False) -> None:
     """Labels and taints of a node as asked. kind gave them when it joined; later changes come this way."""
-    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels(node)}},
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels(node, real=real)}},
                   manager=LABELS_MANAGER)  # fmt: skip
     held = cluster.get("v1", "Node", name)["spec"].get("taints") or []
     kept = [taint for taint in held if str(taint["key"]).startswith("node.kubernetes.io/")]
     wanted = [*kept, *(dict(taint) for taint in node.taints)]
     if sorted(map(str, held)) != sorted(map(str, wanted)):
         cluster.patch("v1", "Node", name, {"spec": {"taints": wanted}})
-
-
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether a Node object says that it is ready."""
-    conditions = node.get("status", {}).get("conditions", ())
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 def name_of(container: Mapping[str, Any]) -> str:

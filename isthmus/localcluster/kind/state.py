@@ -53,6 +53,8 @@ class State:
     wanted: Literal["running", "stopped", "deleted"] = "running"
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """LocalNode each, as data."""
+    devices: list[list[int]] = field(default_factory=list)
+    """Of each node, the indexes of those of this machine's own cards that it has (real_cards.py)."""
     image: str = ""
     owner: str = ""
     """URN of the resource that made it; "" when it was not made as one."""
@@ -71,6 +73,11 @@ class State:
     def asked(self) -> tuple[LocalNode, ...]:
         """The nodes that were asked for."""
         return tuple(_node(entry) for entry in self.nodes)
+
+    def with_devices(self) -> list[tuple[LocalNode, list[int]]]:
+        """The nodes that were asked for, each with its indexes of real cards."""
+        asked = self.asked()
+        return list(zip(asked, self.devices or [[] for _ in asked], strict=True))
 
     def node_names(self) -> list[str]:
         """Names of the nodes and their containers, as kind gives them."""

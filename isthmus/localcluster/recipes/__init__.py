@@ -9,7 +9,26 @@ Needs root and the package mirror that apt is set up with (images with a Debian 
 each recipe has a Dockerfile beside it.
 """
 
-from isthmus.localcluster.recipes.build import Progress, archive_of, build_all, key_of, missing
-from isthmus.localcluster.recipes.recipe import ImageRecipe, required
+from isthmus.localcluster.recipes.build import (
+    Progress,
+    archive_of,
+    build_all,
+    build_framework,
+    framework,
+    key_of,
+    missing,
+)
+from isthmus.localcluster.recipes.recipe import FRAMEWORKS, ImageRecipe, required
 
-__all__ = ["ImageRecipe", "Progress", "archive_of", "build_all", "key_of", "missing", "required"]
+__all__ = [
+    "FRAMEWORKS",
+    "ImageRecipe",
+    "Progress",
+    "archive_of",
+    "build_all",
+    "build_framework",
+    "framework",
+    "key_of",
+    "missing",
+    "required",
+]

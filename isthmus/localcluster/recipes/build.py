@@ -24,7 +24,7 @@ from typing import Any
 from isthmus.localcluster.locks import exclusive
 from isthmus.localcluster.recipes import archive, debian
 from isthmus.localcluster.recipes.archive import EPOCH, Layer
-from isthmus.localcluster.recipes.recipe import ROOT, ImageRecipe, ToolFiles, Wheel, required
+from isthmus.localcluster.recipes.recipe import FRAMEWORKS, ROOT, ImageRecipe, ToolFiles, Wheel, required
 from isthmus.specs.errors import InvalidSpec, IsthmusError, NotReady
 from isthmus.toolchain import home
 
@@ -54,6 +54,19 @@ def missing(root: Path = ROOT, *, store: str = "") -> list[ImageRecipe]:
         NotFound: a program that goes into an image is not installed.
     """
     return [recipe for recipe in required(root, store=store) if not _current(recipe)]
+
+
+def framework(image: str) -> ImageRecipe | None:
+    """The recipe of an image that is built when a run first asks for it; None for every other image."""
+    recipes = required(ROOT / FRAMEWORKS, store=FRAMEWORKS)
+    return next((recipe for recipe in recipes if recipe.image == image), None)
+
+
+def build_framework(recipe: ImageRecipe, progress: Progress) -> Path:
+    """Build one of those images if it is missing. Returns its archive. Errors as of `build_all`."""
+    if _current(recipe):  # without the lock, which a build of another image may hold for minutes
+        return archive_of(recipe)
+    return build_all(progress, recipe.folder.parent, store=recipe.store, only=lambda one: one.name == recipe.name)[0]
 
 
 def build_all(
@@ -213,7 +226,25 @@ def _take_wheel(recipe: ImageRecipe, wheel: Wheel, root: Path, work: Path) -> No
         if not (folder / source).is_file():
             raise InvalidSpec(f"image {recipe.name}: the package has no {source}", subject=f"image {recipe.name}")
         _put(folder / source, root, path, mode=0o644)
+    if wheel.to:
+        for pattern in wheel.remove:
+            for unused in sorted(folder.glob(pattern)):
+                shutil.rmtree(unused) if unused.is_dir() else unused.unlink()
+        for name in wheel.strip:
+            subprocess.run(["strip", "--strip-unneeded", str(folder / name)], capture_output=True, check=True)
+        _compile(folder)
+        place = root / wheel.to.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(folder, place, dirs_exist_ok=True)
     shutil.rmtree(folder)
+
+
+def _compile(folder: Path) -> None:
+    """Compile modules, so that no container has to at every start. By hash and not by time: layers cut times."""
+    for old in folder.rglob("__pycache__"):
+        shutil.rmtree(old)
+    command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
+    subprocess.run(command, capture_output=True, check=False)  # some packages carry modules for other Pythons
 
 
 def _installer(folder: Path, requirements: Path) -> list[str]:

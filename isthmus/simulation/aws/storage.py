@@ -1,13 +1,14 @@
 """Object stores, image repositories, keys and log groups: what a cluster's platform needs beside machines.
 
-Buckets hold no objects here (the object store of a later part does); what matters to a program is names, ownership and
-that settings belong to a bucket that exists.
+What matters to a program is names, ownership and that settings belong to a bucket that exists; the objects themselves are
+kept by a server of the account (isthmus.simulation.object_servers).
 """
 
 from __future__ import annotations
 
 import re
 
+from isthmus.simulation import object_servers
 from isthmus.simulation.aws.base import ARN, PARTITION, REGION, S3_DOC, TAGS, arn, common, region, updated
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
 from isthmus.toolchain.values import Properties
@@ -34,6 +35,12 @@ def _validate_bucket(call: Call) -> None:
         raise CloudError("InvalidBucketName", f"The specified bucket is not valid. ({name})")
 
 
+def _delete_bucket(call: Call) -> None:
+    refusal = CloudError("BucketNotEmpty", "The bucket you tried to delete is not empty", status=409)
+    force = bool(call.inputs.get("forceDestroy"))
+    object_servers.delete_bucket(call.account, call.inputs["bucket"], force=force, not_empty=refusal)
+
+
 BUCKET = ResourceType(
     token="aws:s3/bucket:Bucket",
     noun="S3 Bucket",
@@ -53,6 +60,7 @@ BUCKET = ResourceType(
     make_id=lambda call: str(call.inputs["bucket"]),
     create=_bucket,
     update=updated,
+    delete=_delete_bucket,
     validate=_validate_bucket,
     name=lambda inputs: inputs.get("bucket"),
     everywhere=True,
@@ -68,7 +76,10 @@ BUCKET = ResourceType(
         Behaviour("names are 3 to 63 of a-z, 0-9, dot and dash", "documented", "S3 user guide, bucket naming rules"),
         Behaviour("a name that is taken is refused, BucketAlreadyOwnedByYou", "documented", S3_DOC),
         Behaviour("names are unique in this account only, not in the world", "assumed"),
-        Behaviour("holds no objects, so it can always be deleted", "assumed"),
+        Behaviour(
+            "a bucket with objects is not deleted unless forceDestroy says so, BucketNotEmpty", "documented", S3_DOC
+        ),
+        Behaviour("objects are served by versitygw: no versions, no key beside a longer one in its folder", "assumed"),
     ),
 )
 

@@ -16,6 +16,7 @@ from isthmus.simulation.gcp.base import CLOUD_NAME, COMPUTE, project, quotas, re
 from isthmus.simulation.gcp.container import CLUSTER, DEFAULT_ACCOUNT, local_cluster_name, seconds
 from isthmus.simulation.gcp.container_properties import POOL_PROPERTIES
 from isthmus.simulation.gcp.iam import ACCOUNT
+from isthmus.simulation.growth import GROWTH
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Placement, Ref, ResourceType, Usage
 from isthmus.specs.sharing import GpuSharing
 from isthmus.toolchain.values import Properties
@@ -185,7 +186,7 @@ NODE_POOL = ResourceType(
             "the first node is the local one: both pools' labels, no taint; other nodes only schedule", "assumed"
         ),
         Behaviour("NVIDIA's device plugin v0.18.0 runs in place of Google's, on the local node", "assumed"),
-        Behaviour("autoscaling keeps the first size: there is no autoscaler", "assumed"),
+        Behaviour(GROWTH, "assumed"),
         Behaviour(
             "quotas start at 16 cards each, 32 in all regions and 96 vCPUs, in place of 0, 0 and 24 or 32", "assumed"
         ),

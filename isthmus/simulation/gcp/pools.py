@@ -8,6 +8,7 @@ from isthmus.simulation import nodes
 from isthmus.simulation.account import DELETING, Account, Row
 from isthmus.simulation.gcp import machines
 from isthmus.simulation.gcp.base import region_of_location, zones_of
+from isthmus.toolchain.values import Properties
 
 POOL_TOKEN = "gcp:container/nodePool:NodePool"
 
@@ -53,7 +54,15 @@ def _pool(account: Account, row: Row, region: str) -> nodes.Pool:
         taints=machines.node_taints(shown),
         node_name=lambda index, zone: f"{group}-{_digits(f'{history} {index}', 4)}",
         provider_id=lambda node, zone: f"gce://{account.name}/{zone}/{node}",
+        most=_most(inputs, len(zones)),
+        spot=machines.purchase(inputs) == "spot",
+        resource=(row.type, row.key),
     )
+
+
+def _most(inputs: Properties, zones: int) -> int:
+    scaling = inputs.get("autoscaling") or {}
+    return int(scaling.get("totalMaxNodeCount") or zones * int(scaling.get("maxNodeCount") or 0))
 
 
 def _digits(text: str, length: int) -> str:

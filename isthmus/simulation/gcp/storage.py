@@ -1,9 +1,11 @@
-"""Cloud Storage buckets with their grants, and Artifact Registry repositories. No object and no image is kept."""
+"""Cloud Storage buckets with their grants, and Artifact Registry repositories. Objects are kept by a server of the account
+(isthmus.simulation.object_servers); no image is kept."""
 
 from __future__ import annotations
 
 import re
 
+from isthmus.simulation import object_servers
 from isthmus.simulation.gcp.base import LABELS, PROJECT, SELF_LINK, STORAGE_DOC, etag, labelled, location, project
 from isthmus.simulation.gcp.iam import ETAG, MEMBER, MEMBER_REF, PUBLIC_MEMBERS, ROLE, validate_grant
 from isthmus.simulation.resource import Autoname, Behaviour, Call, CloudError, Property, Ref, ResourceType
@@ -33,6 +35,12 @@ def _bucket(call: Call) -> Properties:
     }
 
 
+def _delete_bucket(call: Call) -> None:
+    name = call.inputs["name"]
+    refusal = CloudError("conflict", f"The bucket you tried to delete ({name}) is not empty.", status=409)
+    object_servers.delete_bucket(call.account, name, force=bool(call.inputs.get("forceDestroy")), not_empty=refusal)
+
+
 BUCKET = ResourceType(
     token="gcp:storage/bucket:Bucket",
     noun="Bucket",
@@ -52,6 +60,7 @@ BUCKET = ResourceType(
     make_id=lambda call: str(call.inputs["name"]),
     create=_bucket,
     update=labelled,
+    delete=_delete_bucket,
     validate=_validate_bucket,
     name=lambda inputs: str(inputs["name"]) if "name" in inputs else None,
     everywhere=True,
@@ -67,7 +76,10 @@ BUCKET = ResourceType(
     delete_seconds=(1.0, 3.0),
     behaviours=(
         Behaviour("names are shared by all projects", "documented", STORAGE_DOC),
-        Behaviour("no object is kept, so a bucket is always empty", "assumed"),
+        Behaviour("a bucket with objects is not deleted unless forceDestroy says so", "documented", STORAGE_DOC),
+        Behaviour(
+            "objects are served by fake-gcs-server: no versions, no names over 255 bytes between slashes", "assumed"
+        ),
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.billing import guard
 from isthmus.cli import project
 from isthmus.cli import run as run_command
 from isthmus.cli.main import run as isthmus
@@ -261,6 +262,26 @@ def test_a_run_within_its_budget_is_submitted_and_told_its_forecast(
     for _ in range(2):  # each run that is not over counts its forecast: a fourth would be beyond 3 USD
         assert isthmus(["run", workload, "-s", "aws-sim", "--project", "vision", "--set", f"env.N={_}"]) == 0
     assert isthmus(["run", workload, "-s", "aws-sim", "--project", "vision", "--set", "env.N=9"]) == 3
+
+
+def test_two_submissions_at_once_cannot_both_pass_the_same_budget(
+    workload: str, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second asks while the first is between its check and its record, waits, and gives up naming it."""
+    assert isthmus(["cost", "budget", "set", "--user", "ada", "--gpu-hours", "2", "--simulated"]) == 0
+    monkeypatch.setattr(guard, "SUBMIT_SECONDS", 0)
+    submit, codes = submitting.submit, []
+
+    def during(*arguments: Any, **options: Any) -> Run:
+        if not codes:
+            codes.append(isthmus(["run", workload, "-s", "aws-sim"]))
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(submitting, "submit", during)
+    assert isthmus(["run", workload, "-s", "aws-sim"]) == 0
+    assert codes == [3] and "submit train" in capsys.readouterr().err
+    assert len(store.runs()) == 1
+    assert isthmus(["run", workload, "-s", "aws-sim"]) == 3, "and now the first one counts"
 
 
 def test_a_budget_for_real_stacks_does_not_count_simulated_runs(workload: str) -> None:

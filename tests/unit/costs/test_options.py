@@ -173,7 +173,9 @@ def test_other_cards_of_an_open_workload_are_refused_each_by_itself(workload) ->
 
 @given(sharers=st.integers(1, 48), pods=st.integers(1, 60))
 def test_sharing_never_costs_more_than_whole_cards(sample: Catalog, workload, sharers: int, pods: int) -> None:
-    spec = workload(gpu=None, roles={"Master": {"replicas": pods, "gpus": 1, "cpu": "10m", "memory": "1Mi"}})
+    spec = workload(
+        gpu=None, kind="JAXJob", roles={"Worker": {"replicas": pods, "gpus": 1, "cpu": "10m", "memory": "1Mi"}}
+    )
     options = Options(gpus="V100", purchases=("on-demand",), regions=("us-east-1",))
     whole = compare([spec], sample, options).rankings[0].best
     shared = compare([spec], sample, replace(options, share=parse_share(f"time-slicing:{sharers}"))).rankings[0].best
@@ -298,7 +300,7 @@ def test_the_break_even_of_machines_is_where_the_totals_cross(workload) -> None:
     """One m5.2xlarge by SageMaker is cheaper than one with a control plane; two are dearer."""
     totals = {}
     for pods in (1, 2):
-        spec = workload(gpu=None, roles={"Master": {"replicas": pods, "cpu": "7", "memory": "20Gi"}})
+        spec = workload(gpu=None, kind="JAXJob", roles={"Worker": {"replicas": pods, "cpu": "7", "memory": "20Gi"}})
         options = Options(purchases=("on-demand",), regions=("us-east-1",), managed=True)
         made = compare([spec], load(), options)
         totals[pods] = (find(made, service="SageMaker").total, find(made, service=None).total)

@@ -16,7 +16,7 @@ import yaml
 
 from isthmus.localcluster import recipes
 from isthmus.localcluster.recipes import archive, build, debian, elf
-from isthmus.localcluster.recipes.recipe import DebianBase, load, required
+from isthmus.localcluster.recipes.recipe import FRAMEWORKS, ROOT, DebianBase, load, required
 from isthmus.specs.errors import InvalidSpec, NotFound, NotReady
 from operators import device_plugin, training_operator
 
@@ -53,7 +53,7 @@ def members(path: Path) -> dict[str, bytes]:
 
 def test_every_recipe_is_readable_and_has_what_it_copies() -> None:
     found = required()
-    assert {recipe.name for recipe in found} == {
+    assert {recipe.name for recipe in found if recipe.group is None} == {
         "busybox",
         "device-plugin",
         "node-feature-discovery",
@@ -71,11 +71,36 @@ def test_operator_images_have_the_names_the_manifests_use() -> None:
 
 
 def test_sample_workloads_use_an_image_that_is_built() -> None:
-    named = {recipe.image: recipe for recipe in required()}
+    named = {recipe.image: recipe for recipe in (*required(), *required(ROOT / FRAMEWORKS))}
     samples = Path(__file__).parents[3] / "workloads" / "samples"
     for path in samples.glob("*/workload.yaml"):
         workload = yaml.safe_load(path.read_text())
-        assert workload["command"][-1] in named[workload["image"]].copy_files.values(), path
+        [program] = [word for word in workload["command"] if word.endswith(".py")]
+        assert program in named[workload["image"]].copy_files.values(), path
+
+
+def test_images_of_frameworks_are_built_only_when_a_run_asks() -> None:
+    found = {recipe.name: recipe for recipe in required(ROOT / FRAMEWORKS, store=FRAMEWORKS)}
+    assert set(found) == {"mpi", "sklearn", "tensorflow"}
+    assert not {recipe.image for recipe in found.values()} & {recipe.image for recipe in required()}
+    for recipe in found.values():
+        for source in recipe.copy_files:
+            assert (recipe.folder / source).is_file(), source
+        assert recipe.config.user == "65532:65532"
+        assert recipes.framework(recipe.image) == recipe
+        assert recipes.archive_of(recipe).parent.name == FRAMEWORKS
+    assert recipes.framework("docker.io/isthmus/torch:1.13.1") is None
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("**/Dockerfile")), ids=lambda path: path.parent.name)
+def test_a_dockerfile_copies_what_the_recipe_copies(path: Path) -> None:
+    recipe = load(path.parent)
+    text = path.read_text()
+    for source, target in recipe.copy_files.items():
+        file = (recipe.folder / source).resolve().relative_to(ROOT.parents[1])
+        assert str(file) in text, target
+    for package in recipe.debian.packages if recipe.debian else ():
+        assert package in text or package == "libstdc++6"  # which Docker's Debian has
 
 
 def test_the_training_image_has_no_named_user() -> None:
@@ -294,6 +319,17 @@ def test_needed_libraries_are_read_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ldd") is None, reason="no program to compare with")
 def test_needed_libraries_of_a_real_program() -> None:
     assert any(name.startswith("libc.so") for name in elf.needed(Path("/bin/sh").resolve()))
+
+
+def test_trimming_ends_where_an_alternative_has_its_link_s_own_name(tmp_path: Path) -> None:
+    """As Debian's libmpi.so: /usr/lib/.../libx.so -> /etc/alternatives/libx.so -> the library's own folder."""
+    lib = tmp_path / "usr" / "lib" / "x86_64-linux-gnu"
+    shared_object(lib / "x" / "libx.so")
+    (tmp_path / "etc" / "alternatives").mkdir(parents=True)
+    (tmp_path / "etc" / "alternatives" / "libx.so").symlink_to("/usr/lib/x86_64-linux-gnu/x/libx.so")
+    (lib / "libx.so").symlink_to("/etc/alternatives/libx.so")
+    debian.trim(DebianBase(suite="x", packages=(), keep_libraries=("libx*",)), tmp_path)
+    assert (lib / "libx.so").is_symlink()
 
 
 def test_trimming_keeps_what_programs_need_and_no_more(tmp_path: Path) -> None:

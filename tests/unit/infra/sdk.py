@@ -24,7 +24,8 @@ def args_class(token: str) -> type:
         package = importlib.import_module(f"pulumi_{token.removeprefix(PROVIDER)}")
         return typing.cast(type, package.ProviderArgs)
     package_name, module_path, _ = token.split(":")
-    package = importlib.import_module(f"pulumi_{package_name}.{module_path.split('/')[0]}")
+    # By attribute, as the program does it: the SDKs load their packages when something is first asked of them.
+    package = getattr(importlib.import_module(f"pulumi_{package_name}"), module_path.split("/")[0])
     for _, member in inspect.getmembers(package, inspect.isclass):
         if getattr(member, "pulumi_type", None) == token and issubclass(member, pulumi.CustomResource):
             module: ModuleType = sys.modules[member.__module__]

@@ -9,6 +9,7 @@ from isthmus import catalog
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards, NodePool
 from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.sharing import GpuSharing
 from tests.unit.infra.recording import record
 from tests.unit.infra.stacks import infrastructure, settings
 
@@ -58,6 +59,10 @@ def test_nothing_but_names_and_numbers_is_in_the_inputs() -> None:
         ({"gpu_pools": (NodePool(name="g", gpu=GpuCards(model="T5", count=1)),)}, "T4"),
         ({"gpu_pools": (NodePool(name="g", gpu=GpuCards(model="T4", count=1), spot=True),)}, "spot"),
         ({"gpu_pools": (NodePool(name="g", gpu=GpuCards(model="T4", count=1), max=16, size=16),)}, "17"),
+        (
+            {"gpu_pools": (NodePool(name="g", gpu=GpuCards(model="T4", count=1), sharing=GpuSharing(mode="dra")),)},
+            "sharing.mode is dra; legal on kind: none, time-slicing, mps, mig",
+        ),
     ],
 )
 def test_settings_that_no_machine_of_ours_has_are_refused(changes: dict[str, Any], words: str) -> None:

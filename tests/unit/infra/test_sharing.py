@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from infra import cloud as clouds
+from isthmus.localcluster.kind.resources import TYPES
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import InvalidSpec
 from isthmus.specs.sharing import GpuSharing
@@ -34,6 +35,22 @@ def test_another_mode_is_another_node_pool_and_nothing_else(cloud: str, sharing:
     changed = [(item.token, item.name) for item in after.resources if before[item.urn] != item.inputs]
     kind = {"aws": "aws:eks/nodeGroup:NodeGroup", "gcp": "gcp:container/nodePool:NodePool"}[cloud]
     assert changed == [(kind, "isthmus-g")]
+
+
+@pytest.mark.parametrize("sharing", MODES[:3], ids=lambda sharing: str(sharing["mode"]))
+def test_another_mode_on_kind_changes_the_nodes_of_the_cluster_in_place(sharing: dict[str, Any]) -> None:
+    """Asked of the provider's own rule for what makes a cluster anew."""
+
+    def cluster(mode: dict[str, Any]) -> Recording:
+        pool = NodePool(name="g", gpu={"model": "A100", "count": 1}, sharing=GpuSharing.model_validate(mode))
+        return record(infrastructure(settings("kind", gpu_pools=(pool,))))
+
+    before, after = cluster({"mode": "none"}).inputs(), cluster(sharing)
+    changed = [item for item in after.resources if before[item.urn] != item.inputs]
+    assert [item.token for item in changed] == ["isthmus:kind:Cluster"]
+    olds, news = dict(before[changed[0].urn]), dict(changed[0].inputs)
+    assert [key for key in news if olds[key] != news[key]] == ["nodes"]
+    assert TYPES["isthmus:kind:Cluster"].replaces(olds, news) == []
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 NODES = (LocalNode({"pool": "system"}), LocalNode({"pool": "gpu"}, GpuCards(model="T4", count=2), (TAINT,)))
 
 
-def made(nodes: tuple[LocalNode, ...] = NODES, **options: bool) -> dict[str, Any]:
+def made(nodes: tuple[LocalNode, ...] = NODES, **options: Any) -> dict[str, Any]:
     folders = [Path(f"/home/{index}") for index in range(len(nodes))]
-    chosen = {"cgroup_v1": False, "restricted": False, **options}
+    chosen = {"cgroup_v1": False, "restricted": False, "devices": [[] for _ in nodes], **options}
     return dict(json.loads(config.document("one", nodes, folders, Path("/buckets"), **chosen)))
 
 
@@ -58,3 +58,10 @@ def test_both_forms_of_containerd_s_configuration_get_the_same_oci_runtime() -> 
     patches = made()["containerdConfigPatches"]
     assert [patch.splitlines()[0] for patch in patches] == ["version = 2", "version = 3"]
     assert all('BinaryName = "/kind/isthmus/oci-runtime"' in patch for patch in patches)
+
+
+def test_a_node_asks_for_its_own_real_cards() -> None:
+    first, second = made(devices=[[], [1, 2]])["nodes"]
+    asked = [[mount["containerPath"] for mount in node["extraMounts"][2:]] for node in (first, second)]
+    assert asked == [[], [f"{config.VISIBLE}/1", f"{config.VISIBLE}/2"]]
+    assert {mount["hostPath"] for mount in second["extraMounts"][2:]} == {"/dev/null"}

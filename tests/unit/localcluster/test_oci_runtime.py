@@ -78,6 +78,13 @@ def test_devices_of_all_claims_together_are_what_a_container_sees(node: Node) ->
     assert "/usr/bin/nvidia-smi" in targets(done)
 
 
+def test_a_card_of_the_vfio_driver_is_none_that_a_container_sees(node: Node) -> None:
+    node.driver()
+    assert targets(node.run(config(ISTHMUS_CLAIMED_A="void"))) == ["/proc"]
+    beside = node.run(config(ISTHMUS_CLAIMED_A="void", ISTHMUS_CLAIMED_B="GPU-1"))
+    assert beside["process"]["env"][-1] == "NVIDIA_VISIBLE_DEVICES=GPU-1"
+
+
 def test_only_who_sees_all_cards_may_set_their_modes(node: Node) -> None:
     node.driver()
     mounts = node.run(config(NVIDIA_VISIBLE_DEVICES="all"))["mounts"]

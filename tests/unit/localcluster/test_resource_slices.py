@@ -28,7 +28,18 @@ def test_several_models_stand_in_one_node() -> None:
     whole = [item for item in items if item["attributes"]["type"]["string"] == "gpu"]
     assert [item["attributes"]["productName"]["string"] for item in whole] == ["Tesla T4", "Tesla T4", "NVIDIA A30"]
     assert whole[0]["attributes"]["driverVersion"] == {"version": "570.172.8"}  # a semantic version has no leading zero
-    assert "consumesCounters" not in whole[0] and len(whole[2]["consumesCounters"][0]["counters"]) == 4 + 1
+    assert [len(item["consumesCounters"][0]["counters"]) for item in whole] == [1, 1, 4 + 1]
+
+
+def test_a_card_is_given_to_one_of_nvidia_s_driver_and_vfio() -> None:
+    for model in ("T4", "A30"):
+        slices = resource_slices("n", of(GpuCards(model=model, count=1)), driver_version="1.2.3", cuda=(12, 8))
+        items = {item["name"]: item for part in slices for item in part["spec"].get("devices", ())}
+        raw = items["gpu-vfio-0"]
+        assert raw["attributes"]["type"] == {"string": "vfio"}
+        assert raw["attributes"]["resource.kubernetes.io/pciBusID"] == {"string": "0000:01:00.0"}
+        taken = set(raw["consumesCounters"][0]["counters"])
+        assert all(taken & set(item["consumesCounters"][0]["counters"]) for item in items.values())
 
 
 @pytest.mark.parametrize("count", [1, 8, 16])

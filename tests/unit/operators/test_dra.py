@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.kube import claims
 from isthmus.specs.cluster import GpuCards, NodePool
 from isthmus.specs.errors import InvalidSpec, Refused
 from isthmus.specs.sharing import DeviceClaim, GpuSharing
@@ -25,11 +26,20 @@ def test_a12_the_gate_a_strategy_needs_is_worked_out_or_named() -> None:
         "MPSSupport",
         "TimeSlicingSettings",
     ]
-    template = dra.template(DeviceClaim.model_validate(LONG))
+    template = claims.template(DeviceClaim.model_validate(LONG), {"name": "long"})
     with pytest.raises(Refused) as refused:
         dra.check_gates(template, [])
     assert "TimeSlicingSettings" in refused.value.message and "TimeSlicingSettings" in refused.value.remedy
     dra.check_gates(template, ["TimeSlicingSettings"])
+
+
+def test_cards_for_vfio_need_their_gate() -> None:
+    raw = {"name": "raw", "deviceClass": "vfio"}
+    assert dra.gates([pool(raw)]) == ["PassthroughSupport"]
+    template = claims.template(DeviceClaim.model_validate(raw), {"name": "raw"})
+    with pytest.raises(Refused, match="PassthroughSupport"):
+        dra.check_gates(template, [])
+    dra.check_gates(template, ["PassthroughSupport"])
 
 
 def test_a_template_says_what_the_claim_says() -> None:
@@ -43,7 +53,7 @@ def test_a_template_says_what_the_claim_says() -> None:
         interval="Long",
         selectors=("device.attributes['gpu.nvidia.com'].architecture == 'Ampere'",),
     )
-    devices = dra.template(claim)["spec"]["spec"]["devices"]
+    devices = claims.template(claim, {"name": "two"})["spec"]["spec"]["devices"]
     (request,) = devices["requests"]
     assert request["exactly"]["deviceClassName"] == "mig.nvidia.com" and request["exactly"]["count"] == 2
     expressions = [item["cel"]["expression"] for item in request["exactly"]["selectors"]]
@@ -63,6 +73,7 @@ def test_pools_bring_the_classes_and_each_template_once() -> None:
     assert [f"{item['kind']}/{item['metadata']['name']}" for item in made] == [
         "DeviceClass/gpu.nvidia.com",
         "DeviceClass/mig.nvidia.com",
+        "DeviceClass/vfio.gpu.nvidia.com",
         "ResourceClaimTemplate/long",
         "ResourceClaimTemplate/one",
     ]

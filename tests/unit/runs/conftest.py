@@ -172,8 +172,8 @@ class Harness:
                 }
 
     def pod(self, role: str, index: int, phase: str = "Running", **more: Any) -> Object:
-        """Add or replace a pod of the only job, with its training container's status."""
-        [job] = self.api.of_kind("PyTorchJob")
+        """Add or replace a pod of the only job of a kind (PyTorchJob), with its training container's status."""
+        [job] = self.api.of_kind(more.get("kind", "PyTorchJob"))
         name = f"{job['metadata']['name']}-{role}-{index}"
         marks = {
             **job["metadata"]["labels"],
@@ -221,7 +221,9 @@ class Harness:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Harness:
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    """In a home of its own: what is being moved in the user's is no matter of the tests."""
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
     return Harness(tmp_path)
 
 

@@ -167,3 +167,14 @@ def test_runs_are_shown_as_last_seen_when_their_stack_is_away(
     printed = capsys.readouterr()
     assert "Pending" in printed.out
     assert "as they were last seen: the API server at https://10.0.0.1:6443 cannot be reached" in printed.err
+
+
+def test_a_stack_that_is_being_moved_takes_no_runs(
+    harness: Any, workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from isthmus.cli import migration_world
+
+    migration_world.hold_file("aws-sim").write_text('{"to": "gcp-sim", "since": "2026-11-30T20:00:00+00:00"}')
+    assert isthmus(["run", workload, "-s", "aws-sim"]) == 3
+    assert "being moved to gcp-sim" in capsys.readouterr().err
+    migration_world.hold_file("aws-sim").unlink()

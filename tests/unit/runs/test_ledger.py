@@ -3,14 +3,16 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isthmus.kube import claims
 from isthmus.runs import ledger
 from isthmus.runs.model import Node
-from isthmus.runs.observe import card_share, node_of
+from isthmus.runs.observe import card_share, claimed_share, node_of
 from isthmus.runs.store import Store
 from isthmus.runs.watch import Watcher
 from isthmus.specs.errors import NotFound
@@ -63,14 +65,98 @@ def pod(limits: dict[str, str], annotations: dict[str, str] | None = None) -> di
     ],
 )
 def test_the_fraction_of_a_card_a_pod_holds(limits: dict[str, str], node: Node | None, share: tuple[int, int]) -> None:
-    assert card_share(pod(limits), node) == share
+    assert card_share(pod(limits), node) == Fraction(*share)
+
+
+HALF = {"pool": {"name": "gpu-0"}, "driver": "gpu.nvidia.com", "nodeName": "gpu-0"}
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "gpu-0"},
+    "spec": HALF
+    | {
+        "devices": [
+            {"name": "gpu-0", "attributes": {"productName": {"string": "NVIDIA A100-SXM4-40GB"}}},
+            {
+                "name": "half",
+                "attributes": {
+                    "profile": {"string": "3g.20gb"},
+                    "productName": {"string": "NVIDIA A100-SXM4-40GB"},
+                },
+            },
+        ]
+    },
+}
+
+
+def claim(name: str, *devices: str, holders: int = 1, driver: str = "gpu.nvidia.com") -> dict[str, Any]:
+    results = [{"driver": driver, "pool": "gpu-0", "device": device, "request": "cards"} for device in devices]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "isthmus-runs"},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": f"p{number}"} for number in range(holders)],
+        },
+    }
 
 
 @pytest.mark.parametrize(
-    ("said", "share"), [("1/2", (1, 2)), ("2", (2, 1)), ("half", (1, 1)), ("1/0", (1, 1)), ("-1/2", (1, 1))]
+    ("held", "share"),
+    [
+        ([claim("c", "gpu-0")], (1, 1)),
+        ([claim("c", "half")], (3, 7)),
+        ([claim("c", "half", "half")], (6, 7)),
+        ([claim("c", "gpu-0", holders=4)], (1, 4)),
+        ([claim("c", "half", holders=2), claim("d", "gpu-0")], (17, 14)),
+        ([claim("c", "gone")], (1, 1)),
+        ([claim("c", "nic", driver="nics.example.com")], (0, 1)),
+    ],
 )
-def test_an_annotation_says_it_where_requests_cannot(said: str, share: tuple[int, int]) -> None:
-    assert card_share(pod({"nvidia.com/gpu": "1"}, {"isthmus.dev/card-share": said}), T4) == share
+def test_the_fraction_of_a_card_that_claims_give(held: list[dict[str, Any]], share: tuple[int, int]) -> None:
+    assert claimed_share(held, claims.published([SLICE])) == Fraction(*share)
+
+
+def test_a_claim_that_is_allocated_nothing_says_nothing() -> None:
+    assert claimed_share([claim("c")], {}) is None
+
+
+def test_what_a_pod_claims_is_seen_and_kept_when_the_claim_is_gone(harness: Any, make_spec: Any) -> None:
+    """A pod's own claim goes with the pod; the other pods of a shared claim may be gone before it."""
+    roles = {"Master": {"replicas": 1, "claims": ["half"]}, "Worker": {"replicas": 1, "claims": ["half"]}}
+    spec = make_spec(
+        roles=roles, claims=[{"name": "half", "deviceClass": "mig", "profile": "3g.20gb", "scope": "namespace"}]
+    )
+    run = harness.store.begin(spec, stack="aws-sim", namespace="isthmus-runs", simulated_seconds=None, owner="1@1")
+    harness.store.set_cluster(run, "cluster-1")
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    harness.api.put(
+        {**job, "metadata": {"name": run.job, "namespace": "isthmus-runs", "labels": {"isthmus.dev/run": run.id}}}
+    )
+    harness.api.put(SLICE)
+    harness.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0", "labels": A100.labels}})
+    for role in ("master", "worker"):
+        harness.pod(role, 0)["spec"] |= {
+            "nodeName": "gpu-0",
+            "resourceClaims": [{"name": "half", "resourceClaimName": "half"}],
+        }
+    watcher = Watcher(harness.cluster, harness.store, harness.store.get(run.id))
+
+    def shares() -> set[tuple[int, int]]:
+        return {(item.card_parts, item.card_whole) for item in harness.store.replicas(run)}
+
+    watcher.look()
+    assert shares() == {(3, 14)}, "as asked: the two pods of this run share it"
+    harness.api.put(claim("half", "half", holders=3))
+    watcher.look()
+    assert shares() == {(1, 7)}, "as allocated: a pod of another run shares it too"
+    harness.api.put(claim("half", "half", holders=1))
+    Watcher(harness.cluster, harness.store, harness.store.get(run.id)).look()
+    assert shares() == {(1, 7)}, "one that ends last was not alone all the time"
+    harness.api.objects.pop("/apis/resource.k8s.io/v1/namespaces/isthmus-runs/resourceclaims/half")
+    watcher.look()
+    assert shares() == {(1, 7)}
 
 
 def test_a_node_as_kubernetes_has_it() -> None:

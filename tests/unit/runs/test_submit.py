@@ -77,6 +77,59 @@ def test_a_pool_that_can_grow_counts(harness: Any, make_spec: Make) -> None:
     submit(harness, make_spec(roles=roles), growth=[NodeCapacity("a further node of pool gpu", 8, "A100")])
 
 
+def test_pods_that_wait_for_a_pool_to_grow_are_told_of(harness: Any, make_spec: Make) -> None:
+    harness.node("large", 4, simulated=True)
+    told: list[str] = []
+    roles = {"Master": {"replicas": 1, "gpus": 4}, "Worker": {"replicas": 1, "gpus": 4}}
+    growth = [NodeCapacity("a node of pool gpu", 4, "T4")]
+    submit(harness, make_spec(roles=roles), simulated_seconds=90.0, growth=growth, tell=told.append)
+    assert len(told) == 1 and "wait until an autoscaler makes more" in told[0]
+    submit(harness, make_spec(), simulated_seconds=90.0, growth=growth, tell=told.append)
+    assert len(told) == 1, "what fits does not wait"
+
+
+def test_claims_on_cards_fit_what_is_published_and_go_with_the_job(harness: Any, make_spec: Make) -> None:
+    half = {"name": "half", "deviceClass": "mig", "profile": "3g.20gb"}
+    spec = make_spec(
+        roles={"Master": {"replicas": 1, "claims": ["half"]}, "Worker": {"replicas": 2, "claims": ["all"]}},
+        claims=[half, {"name": "all", "scope": "namespace"}],
+    )
+    with pytest.raises(Refused, match="3g.20gb devices; no node gives any out on claim"):
+        submit(harness, spec)
+    harness.node("dra", 0, model="A100")
+    device = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    where = {"driver": "gpu.nvidia.com", "nodeName": "dra", "pool": {"name": "dra"}, "devices": [device]}
+    harness.api.put(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": where}
+    )
+    run = submit(harness, spec)
+    [template] = harness.api.of_kind("ResourceClaimTemplate")
+    [owner] = template["metadata"]["ownerReferences"]
+    [job] = harness.api.of_kind("PyTorchJob")
+    assert (owner["name"], owner["uid"]) == (run.job, job["metadata"]["uid"])
+    [shared] = harness.api.of_kind("ResourceClaim")
+    assert shared["metadata"]["name"] == "all" and "ownerReferences" not in shared["metadata"], (
+        "another run may hold it"
+    )
+
+
+def test_a_trainjob_comes_when_its_runtime_is_known_which_goes_with_it(harness: Any, make_spec: Make) -> None:
+    refusals = iter(["specified trainingRuntime must be created before the TrainJob is created"])
+
+    def webhook(method: str, path: str) -> None:
+        if method == "PATCH" and "/trainjobs/" in path:
+            for words in refusals:
+                raise Refused(words)
+
+    harness.api.fail = webhook
+    run = submit(harness, make_spec(kind="TrainJob", roles={"Node": {"replicas": 2}}, volumes=[]))
+    [runtime], [job] = harness.api.of_kind("TrainingRuntime"), harness.api.of_kind("TrainJob")
+    [owner] = runtime["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("TrainJob", run.job, job["metadata"]["uid"])
+    assert runtime["metadata"]["name"] == run.job
+    assert not [path for _, path in harness.api.asked if path.endswith("-rehearsal") and "/trainjobs/" in path]
+
+
 def test_simulating_without_simulated_nodes_would_really_run(harness: Any, make_spec: Make) -> None:
     with pytest.raises(Refused, match="no simulated nodes, so every pod would really run"):
         submit(harness, make_spec(), simulated_seconds=90.0)
@@ -112,9 +165,11 @@ def test_a_missing_operator_or_storage_class_is_named(harness: Any, make_spec: M
             raise NotFound("does not serve this kind")
 
     harness.api.fail = gone
-    with pytest.raises(Refused, match="the training operator is not there") as caught:
+    with pytest.raises(Refused, match="PyTorchJob: the training-operator is not there") as caught:
         submit(harness, make_spec())
-    assert caught.value.remedy == "isthmus up aws-sim"
+    assert caught.value.remedy.startswith(
+        "isthmus up aws-sim, with training-operator under isthmus:operators in stacks/"
+    )
 
 
 def test_what_the_webhook_refuses_creates_nothing_and_is_no_run(harness: Any, make_spec: Make) -> None:

@@ -206,6 +206,18 @@ def test_a_job_that_is_gone_is_lost_and_says_how(harness: Any, run: Run, uid: st
     assert words in snapshot.run.reason
 
 
+def test_a_run_between_two_clusters_is_not_lost(harness: Any, run: Run) -> None:
+    """Somebody looks while a move has taken its job away, and again with what was read before the job came elsewhere."""
+    harness.store.set_cluster(run, "")
+    harness.cluster.delete("kubeflow.org/v1", "PyTorchJob", run.job, run.namespace)
+    snapshot = watch.refresh(harness.cluster, harness.store, run)
+    assert snapshot.run.state is State.PENDING
+    assert snapshot.waiting == ("it is being moved: no cluster has its job now",)
+    harness.store.move(run, stack="gcp-sim", cluster_uid="cluster-9")
+    snapshot = watch.follow(harness.cluster, harness.store, run, lambda *_: None)
+    assert (snapshot.run.state, snapshot.run.stack) == (State.PENDING, "gcp-sim")
+
+
 def test_a_simulated_run_reads_no_log_and_needs_no_metric(harness: Any, make_spec: Make) -> None:
     harness.node("large", 8, simulated=True)
     run = submitting.submit(
@@ -251,3 +263,52 @@ def test_cancelling_a_failed_run_frees_what_still_runs_and_it_stays_failed(harne
     assert after.state is State.FAILED
     assert after.reason == "Master rank 0 ended with exit code 1"
     assert not harness.api.of_kind("Pod")
+
+
+def test_pods_that_go_once_the_job_is_over_are_told_as_removed(harness: Any, make_spec: Make) -> None:
+    """cleanPodPolicy Running: parameter servers never end by themselves."""
+    spec = make_spec(
+        kind="TFJob",
+        roles={"Worker": {"replicas": 1}, "PS": {"replicas": 1}},
+        volumes=[],
+        metrics={},
+        cleanPodPolicy="Running",
+    )
+    run = submitting.submit(harness.cluster, harness.store, spec, stack="aws-sim", binding=bindings.for_cloud("aws"))
+    [job] = harness.api.of_kind("TFJob")
+    job["status"] = {"conditions": [{"type": "Running", "status": "True"}]}
+    harness.pod("worker", 0, kind="TFJob")
+    server = harness.pod("ps", 0, kind="TFJob")
+    watcher = watch.Watcher(harness.cluster, harness.store, run)
+    assert watcher.look()[0].run.state is State.RUNNING
+    job["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    harness.pod("worker", 0, "Succeeded", kind="TFJob", state=ended())
+    server["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:45Z"
+    snapshot = watcher.look()[0]
+    assert snapshot.run.state is State.SUCCEEDED, "a pod that is being removed is not waited for"
+    assert {(item.role, item.phase) for item in snapshot.replicas} == {("Worker", "Succeeded"), ("PS", "Removed")}
+    assert "had not ended" not in "\n".join(summary.ending(snapshot))
+
+
+def test_a_pod_that_was_made_anew_is_told_once_as_removed(harness: Any, run: Run) -> None:
+    harness.job(RUNNING)
+    harness.pod("worker", 1, uid="first")
+    watcher = watch.Watcher(harness.cluster, harness.store, run)
+    watcher.look()
+    harness.pod("worker", 1, uid="second")
+    phases = {item.uid: item.phase for item in watcher.look()[0].replicas}
+    assert phases == {"first": "Removed", "second": "Running"}
+
+
+def test_a_job_that_went_by_its_time_to_live_says_so(harness: Any, make_spec: Make) -> None:
+    run = submitting.submit(
+        harness.cluster,
+        harness.store,
+        make_spec(ttlSecondsAfterFinished=5),
+        stack="aws-sim",
+        binding=bindings.for_cloud("aws"),
+    )
+    harness.cluster.delete("kubeflow.org/v1", "PyTorchJob", run.job, run.namespace)
+    snapshot = watch.refresh(harness.cluster, harness.store, run)
+    assert snapshot.run.state is State.LOST
+    assert "its job went 5 s after it was over" in snapshot.run.reason

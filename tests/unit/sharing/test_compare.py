@@ -15,7 +15,8 @@ MODELS = [gpu.model for gpu in FACTS.gpus()]
 
 
 def test_seven_small_jobs_on_an_a100() -> None:
-    none, sliced, mps, mig = compare(FACTS, "A100", 7, memory_mib=4096)
+    none, sliced, mps, mig, dra = compare(FACTS, "A100", 7, memory_mib=4096)
+    assert dra.setting == "each job claims a 1g.5gb" and dra.usd_per_job_hour == mig.usd_per_job_hour
     assert [way.jobs_per_card for way in (none, sliced, mps, mig)] == [1, 7, 7, 7]
     assert [way.cards for way in (none, sliced, mps, mig)] == [7, 1, 1, 1]
     assert mig.setting == "layout: {1g.5gb: 7}" and mig.memory_mib_each == 4864
@@ -26,15 +27,17 @@ def test_seven_small_jobs_on_an_a100() -> None:
 
 
 def test_jobs_that_need_more_memory_get_larger_instances() -> None:
-    *_, mig = compare(FACTS, "A100-80GB", 4, memory_mib=15000)
+    *_, mig, _ = compare(FACTS, "A100-80GB", 4, memory_mib=15000)
     assert mig.setting == "layout: {1g.20gb: 4}"
-    _, sliced, mps, mig = compare(FACTS, "A100", 4, memory_mib=30000)
+    _, sliced, mps, mig, dra = compare(FACTS, "A100", 4, memory_mib=30000)
     assert (sliced.jobs_per_card, mps.jobs_per_card, mig.jobs_per_card) == (1, 1, 0)
     assert "enough memory" in mig.note
+    assert (dra.jobs_per_card, dra.setting) == (1, "each job claims a card")
 
 
 def test_a_card_without_mig_says_so() -> None:
-    *_, mig = compare(FACTS, "T4", 4)
+    *_, mig, dra = compare(FACTS, "T4", 4)
+    assert dra.setting == "all claim one card, strategy MPS, clients: 4"
     assert (mig.jobs_per_card, mig.setting, mig.note) == (0, "", "the T4 has no MIG")
 
 

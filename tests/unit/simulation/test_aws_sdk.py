@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
+import sys
 from typing import Any
 
+import pulumi_aws
 import pytest
 
 from isthmus.simulation.aws.cloud import CLOUD
@@ -44,7 +45,7 @@ def test_kinds_are_the_sdk_s(kind: ResourceType) -> None:
 def test_functions_are_the_sdk_s() -> None:
     for token, function in CLOUD.functions.items():
         package, name = re.fullmatch(r"aws:(\w+)/\w+:(\w+)", token).groups()  # type: ignore[union-attr]
-        module = importlib.import_module("pulumi_aws" if package == "index" else f"pulumi_aws.{package}")
+        module = _package(package)
         parameters = inspect.signature(getattr(module, _snake(name))).parameters
         assert {_snake(item.name) for item in function.arguments} <= set(parameters), token
 
@@ -57,8 +58,7 @@ def _check_kinds(arguments: Any, declared: tuple[Property, ...], where: str) -> 
         if item.fields:
             nested = re.search(r"'(\w+Args)'", annotation)
             assert nested, annotation
-            module = importlib.import_module(arguments.__module__.rpartition(".")[0] + "._inputs")
-            inner = getattr(module, nested.group(1))
+            inner = getattr(sys.modules[arguments.__module__.rpartition(".")[0] + "._inputs"], nested.group(1))
             _check_kinds(inner, item.fields, f"{where}.{item.name}")
 
 
@@ -79,10 +79,16 @@ def _kind(annotation: str) -> str:
 
 def _classes(token: str) -> tuple[Any, Any]:
     package, _, name = re.fullmatch(r"aws:(\w+)/(\w+):(\w+)", token).groups()  # type: ignore[union-attr]
-    module = importlib.import_module(f"pulumi_aws.{package}.{_snake(name)}")
-    resource = getattr(module, name)
+    resource = getattr(_package(package), name)
+    module = sys.modules[resource.__module__]
     arguments = getattr(module, f"{name}InitArgs", None) or getattr(module, f"{name}Args")
     return arguments, resource
+
+
+def _package(name: str) -> Any:
+    """A package of the SDK, loaded as the program loads it. The SDK loads its packages when something of them is first asked
+    for; importing a module inside one before that leaves the package half empty for every later test."""
+    return pulumi_aws if name == "index" else getattr(pulumi_aws, name)
 
 
 def _names(owner: Any) -> set[str]:

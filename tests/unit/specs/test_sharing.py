@@ -70,7 +70,6 @@ def test_equal_layouts_are_equal_whatever_their_order() -> None:
             {"mode": "mig", "layout": {"2g.12gb": 1, "1g.6gb": 2}, "strategy": "single"},
             "strategy is single and layout has 2 profiles (2g.12gb, 1g.6gb)",
         ),
-        ({"mode": "dra"}, "claims is empty"),
         ({"mode": "dra", "claims": [{"name": "a", "deviceClass": "mig"}]}, "profile is for deviceClass mig"),
         ({"mode": "dra", "claims": [{"name": "a", "interval": "Long"}]}, "interval is for strategy TimeSlicing"),
         (

@@ -73,6 +73,8 @@ def test_what_only_narrows_it(isthmus_home: Path, lack: dict[str, object], name:
 def test_an_empty_home_lacks_every_tool_and_says_which_group(isthmus_home: Path) -> None:
     checks = {check.name: check for check in doctor.tool_checks()}
     assert {check.verdict for check in checks.values()} == {"missing"}
+    assert checks["mpi-operator"].remedy == "isthmus install mpi"
+    assert not checks["mpi-operator"].needed, "not every stack has it"
     assert checks["pulumi"].remedy == "isthmus install engine"
     assert not checks["kind"].needed
     assert not doctor.healthy(list(checks.values()))

@@ -81,11 +81,17 @@ def test_every_package_can_be_recognised() -> None:
 def test_select_takes_groups_names_and_what_they_need() -> None:
     assert {tool.name for tool in table.select(("training-operator",))} == {"training-operator", "kubernetes"}
     assert {tool.name for tool in table.select(("engine",))} == {"pulumi", "pulumi-kubernetes"}
-    assert table.select(()) == TOOLS
+    optional = {"karpenter", "mpi-operator", "jobset", "trainer", "versitygw", "fake-gcs-server", "rclone"}
+    assert {tool.name for tool in TOOLS} - {tool.name for tool in table.select(())} == optional, "few need them"
+    assert [tool.name for tool in table.select(("autoscaler",))] == ["karpenter"]
+    assert {tool.name for tool in table.select(("objects",))} == {"versitygw", "fake-gcs-server"}
+    assert {tool.name for tool in table.select(("trainjob",))} == {"jobset", "trainer", "kubernetes"}
 
 
 def test_select_refuses_an_unknown_name_and_lists_the_known() -> None:
-    with pytest.raises(InvalidSpec, match="engine, cluster, operators, images, pulumi"):
+    with pytest.raises(
+        InvalidSpec, match="engine, cluster, operators, images, autoscaler, mpi, trainjob, objects, bench, pulumi"
+    ):
         table.select(("engin",))
 
 

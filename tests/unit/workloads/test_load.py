@@ -57,7 +57,10 @@ def test_an_unknown_sample_suggests_the_nearest(tmp_path: Path, monkeypatch: pyt
     ("change", "words"),
     [
         (("name: train", "name: [train"), "train.yaml, line 4: "),
-        (("kind: PyTorchJob", "kind: TFJob"), "train.yaml, line 1: unknown kind 'TFJob'; known: PyTorchJob"),
+        (
+            ("kind: PyTorchJob", "kind: TFJobs"),
+            "line 2: kind: unknown kind 'TFJobs' (did you mean TFJob?); known: PyTorchJob",
+        ),
         (("image: docker", "imge: docker"), "line 4: there is no field 'imge' (did you mean image?)"),
         (("    replicas: 3", "    replicas: three"), "train.yaml, line 10: roles.Worker.replicas"),
         (

@@ -10,6 +10,7 @@ import yaml
 from isthmus.kube.objects import leaves, show_path
 from isthmus.specs import labels
 from isthmus.specs.errors import InvalidSpec
+from isthmus.specs.kinds import KINDS
 from isthmus.specs.workload import WorkloadSpec
 from workloads import bindings, render
 
@@ -51,6 +52,24 @@ def test_samples_render_as_their_golden_files(name: str, cloud: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text == path.read_text(), "run this test with ISTHMUS_REWRITE=1 and look at the difference"
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "kinds").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_kind_renders_as_its_golden_file(path: Path) -> None:
+    """Rewritten as above. Each is a workload that uses what its kind has."""
+    manifests = render.render(
+        render.load(path), namespace=labels.RUNS_NAMESPACE, binding=bindings.for_cloud("aws"), run="r12345"
+    )
+    text = yaml.safe_dump_all(manifests, sort_keys=False)
+    golden = GOLDEN / f"kind.{path.stem}.yaml"
+    if os.environ.get("ISTHMUS_REWRITE"):
+        golden.write_text(text)
+    assert text == golden.read_text(), "run this test with ISTHMUS_REWRITE=1 and look at the difference"
+
+
+def test_every_kind_has_a_golden_file() -> None:
+    there = {render.load(path).kind for path in (Path(__file__).parent / "kinds").glob("*.yaml")}
+    assert there == set(KINDS)
 
 
 def test_clouds_differ_in_the_storage_class_only() -> None:
@@ -142,7 +161,6 @@ def test_a17_the_longest_name_still_makes_legal_services() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"roles": {"Master": {"replicas": 2}}, "volumes": []}, "roles.Master.replicas is 2"),
         ({"roles": {"Master": {"replicas": 1, "cpu": "lots"}}}, "'lots' is no Kubernetes quantity"),
         ({"roles": {"Master": {"replicas": 1, "memory": "0"}}}, "roles.Master.memory must be more than 0"),
         (
@@ -168,3 +186,67 @@ def test_the_namespace_of_runs_carries_the_identity() -> None:
     assert space["kind"] == "Namespace"
     assert account["metadata"]["annotations"] == {"iam.gke.io/gcp-service-account": "x"}
     assert "annotations" not in render.namespace("runs", "trainer", {})[1]["metadata"]
+
+
+HALF = {"name": "half", "deviceClass": "mig", "profile": "3g.20gb", "selectors": ["device.driver != ''"]}
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared"])
+def test_a_role_asks_for_shares_by_their_name(resource: str) -> None:
+    worker = pod(
+        job(
+            spec(
+                roles={"Master": {"replicas": 1}, "Worker": {"replicas": 2, "gpus": 1, "resource": resource}},
+                volumes=[],
+            )
+        ),
+        "Worker",
+    )
+    assert worker["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi", resource: "1"}
+    assert worker["spec"]["tolerations"], "parts of cards are on the same tainted nodes"
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "name"),
+    [
+        ("pod", "ResourceClaimTemplate", "train-r1-half"),
+        ("run", "ResourceClaim", "train-r1-half"),
+        ("namespace", "ResourceClaim", "half"),
+    ],
+)
+def test_a_claim_is_made_for_who_shares_it(scope: str, kind: str, name: str) -> None:
+    workload = spec(
+        claims=[HALF | {"scope": scope}],
+        roles={"Master": {"replicas": 1}, "Worker": {"replicas": 2, "claims": ["half"]}},
+        volumes=[],
+    )
+    claim, manifest = render.render(workload, namespace="runs", binding=bindings.for_cloud("aws"), run="r1")
+    assert (claim["kind"], claim["metadata"]["name"]) == (kind, name)
+    assert (labels.RUN in claim["metadata"]["labels"]) is (scope != "namespace")
+    devices = (claim["spec"]["spec"] if scope == "pod" else claim["spec"])["devices"]
+    assert devices["requests"][0]["exactly"]["deviceClassName"] == "mig.nvidia.com"
+    assert [item["cel"]["expression"] for item in devices["requests"][0]["exactly"]["selectors"]] == [
+        "device.driver != ''",
+        "device.attributes['gpu.nvidia.com'].profile == '3g.20gb'",
+    ]
+    worker = pod(manifest, "Worker")["spec"]
+    field = "resourceClaimTemplateName" if scope == "pod" else "resourceClaimName"
+    assert worker["resourceClaims"] == [{"name": "half", field: name}]
+    assert worker["containers"][0]["resources"]["claims"] == [{"name": "half"}]
+    assert worker["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"roles": {"Master": {"replicas": 1, "claims": ["half"]}}}, "names claim 'half'; the workload has: none"),
+        ({"claims": [HALF]}, "no role names claim 'half'"),
+        ({"claims": [HALF, HALF]}, "the names must differ"),
+        ({"claims": [HALF], "roles": {"Master": {"replicas": 1, "gpus": 1, "claims": ["half"]}}}, "gpus and claims"),
+        ({"roles": {"Master": {"replicas": 1, "gpus": 1, "resource": "amd.com/gpu"}}}, "resource"),
+        ({"claims": [{"name": "a", "deviceClass": "mig"}]}, "mig needs one"),
+    ],
+)
+def test_claims_and_names_of_shares_that_make_no_sense_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        spec(**{"volumes": [], **change})

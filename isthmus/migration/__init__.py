@@ -1,0 +1,1 @@
+"""Moving from one cloud to another and back. README.md says what is here."""

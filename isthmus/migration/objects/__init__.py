@@ -1,0 +1,1 @@
+"""Object data from one bucket to another, whatever clouds they are in."""

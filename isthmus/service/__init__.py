@@ -1,0 +1,1 @@
+"""The training service: many users, one platform, on whichever cloud. An HTTP API, a queue and an algorithm registry."""
