@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from isthmus.kube import Cluster, wait
 from isthmus.kube.client import FIELD_MANAGER
+from isthmus.sharing import offers
 from isthmus.specs import labels
 from isthmus.specs.cluster import NodePool
 from isthmus.specs.errors import NotFound, NotReady, Refused
@@ -28,7 +29,6 @@ MARK = labels.PREFIX + "sharing-change"
 
 LAYOUT_SECONDS = 300.0
 """For a MIG manager: it stops GPU clients, cuts and starts them again (assumed; the local one takes a second)."""
-NODE_SECONDS = 120.0
 DRAIN_SECONDS = 300.0
 
 
@@ -148,13 +148,11 @@ def _exists(kube: Cluster, item: dict[str, Any]) -> bool:
 
 
 def _state(node: dict[str, Any], pods: Iterable[dict[str, Any]]) -> NodeState:
-    metadata, amounts = node["metadata"], node["status"].get("allocatable") or {}
+    metadata = node["metadata"]
     return NodeState(
         name=metadata["name"],
         labels=dict(metadata.get("labels") or {}),
-        advertised={
-            name: int(value) for name, value in amounts.items() if name.startswith("nvidia.com/") and value != "0"
-        },
+        advertised=offers.advertised(node),
         cordoned=bool(node["spec"].get("unschedulable")),
         change=(metadata.get("annotations") or {}).get(MARK, ""),
         holders=tuple(_holder(pod) for pod in pods if _holds(pod)),
@@ -273,19 +271,8 @@ def _configure(kube: Cluster, node: str, wanted: GpuSharing, cards: int) -> None
 
 
 def _await_node(kube: Cluster, node: str, wanted: GpuSharing, cards: int) -> None:
-    offered = wanted.advertised(cards)
-
-    def seen() -> dict[str, int]:
-        return _state(kube.get("v1", "Node", node), ()).advertised
-
-    wait.until(
-        lambda: seen() == offered,
-        seconds=NODE_SECONDS,
-        what=f"node {node} to advertise {offered or 'no cards'}",
-        why=lambda: f"it advertises {seen()}",
-        subject=f"node {node}",
-        remedy="the node stays cordoned; ask for the change again",
-    )
+    remedy = "the node stays cordoned; ask for the change again"
+    offers.expect_anew(kube, node, wanted.advertised(cards), remedy=remedy)
 
 
 def _uncordon(kube: Cluster, node: str, wanted: GpuSharing, cards: int) -> None:

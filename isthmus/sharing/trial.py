@@ -4,7 +4,6 @@ The cards come from the driver root, everything above NVML is the real thing: NV
 daemon, the kubelet, pods. What a card itself would do - hold a memory limit, slice time - does not happen here.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,18 +11,11 @@ from typing import Any
 
 from isthmus.kube import Cluster, claims, wait
 from isthmus.localcluster.runtime import LocalCluster
+from isthmus.sharing import offers
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards, NodePool, cards_of
-from isthmus.specs.errors import NotReady
 from isthmus.specs.sharing import GpuSharing
 from operators import device_plugin, dra, training_operator
-
-SECONDS = 90.0
-"""For a node to advertise what it should: 3 to 6 s, and 36 s when the device plugin started before the MPS control
-daemon, which it looks for every 30 s."""
-
-RESTART_SECONDS = 8.0
-"""For a restarted device plugin's cards to be seen gone; where it came back sooner they never are."""
 
 NAMESPACE = labels.RUNS_NAMESPACE
 IMAGE = training_operator.INIT_IMAGE
@@ -68,7 +60,6 @@ def put(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
     Raises:
         NotReady: it did not; what it advertises instead is in the message.
     """
-    before = advertised(kube.get("v1", "Node", cluster.local_node()))
     # Before the cards: the node's agent would cut new ones as an old label says.
     kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": {labels.MIG_CONFIG: None}}})
     cluster.set_cards(cards_of(model, count, sharing))
@@ -79,27 +70,7 @@ def put(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, c
         wanted[labels.MIG_STATE] = "success"
     wanted[labels.GPU_MODEL] = model
     kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": wanted}})
-    if before == sharing.advertised(count):  # the same number, but by the plugin before: see that one go first
-        with contextlib.suppress(NotReady):
-            expect(kube, cluster.local_node(), {}, seconds=RESTART_SECONDS)
-    expect(kube, cluster.local_node(), sharing.advertised(count))
-
-
-def expect(kube: Cluster, node: str, wanted: dict[str, int], *, seconds: float = SECONDS) -> None:
-    """Wait until a node's allocatable cards are these."""
-    wait.until(
-        lambda: advertised(kube.get("v1", "Node", node)) == wanted,
-        seconds=seconds,
-        what=f"node {node} to advertise {wanted}",
-        why=lambda: f"it advertises {advertised(kube.get('v1', 'Node', node))}",
-        subject=f"node {node}",
-    )
-
-
-def advertised(node: dict[str, Any], part: str = "allocatable") -> dict[str, int]:
-    """The cards that pods can ask for. A kubelet goes on naming a resource that is gone, with 0."""
-    amounts = node["status"].get(part) or {}
-    return {name: int(value) for name, value in amounts.items() if name.startswith("nvidia.com/") and value != "0"}
+    offers.expect_anew(kube, cluster.local_node(), sharing.advertised(count))
 
 
 def run(cluster: LocalCluster, kube: Cluster, sharing: GpuSharing, model: str, count: int) -> Trial:
@@ -147,15 +118,15 @@ def shown(node: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": node["metadata"]["name"],
         "labels": {name: value for name, value in sorted(found.items()) if name.startswith("nvidia.com/")},
-        "capacity": advertised(node, "capacity"),
-        "allocatable": advertised(node),
+        "capacity": offers.advertised(node, "capacity"),
+        "allocatable": offers.advertised(node),
     }
 
 
 def _given(kube: Cluster, good: dict[str, Any], resource: str) -> tuple[str, ...]:
     kube.delete("v1", "Pod", "given", NAMESPACE, grace_seconds=0)
     kube.apply(good)
-    phase = wait.until(lambda: _ended(kube, "given"), seconds=SECONDS, what="a pod with one share to end")
+    phase = wait.until(lambda: _ended(kube, "given"), seconds=offers.SECONDS, what="a pod with one share to end")
     lines = tuple(kube.logs("given", NAMESPACE))
     kube.delete("v1", "Pod", "given", NAMESPACE, grace_seconds=0)
     return (f"{phase['phase']} with 1 {resource}", *lines)
@@ -164,7 +135,9 @@ def _given(kube: Cluster, good: dict[str, Any], resource: str) -> tuple[str, ...
 def _refused(kube: Cluster, bad: dict[str, Any], asked: str) -> str:
     kube.delete("v1", "Pod", "refused", NAMESPACE, grace_seconds=0)
     kube.apply(bad)
-    reason = wait.until(lambda: _refusal(kube), seconds=SECONDS, what=f"a pod that asks for {asked} to be refused")
+    reason = wait.until(
+        lambda: _refusal(kube), seconds=offers.SECONDS, what=f"a pod that asks for {asked} to be refused"
+    )
     kube.delete("v1", "Pod", "refused", NAMESPACE, grace_seconds=0)
     return f"{asked}: {reason}"
 

@@ -8,7 +8,7 @@ from isthmus.kube import Cluster, claims, wait
 from isthmus.kube.claims import API
 from isthmus.localcluster import driver, kwok
 from isthmus.localcluster.embedded import EmbeddedCluster
-from isthmus.sharing import trial
+from isthmus.sharing import offers, trial
 from isthmus.simulation import local, nodes
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards
@@ -91,7 +91,7 @@ def test_several_models_of_one_node_are_published_and_no_device_plugin_counts_th
     found = published(node.kube, node.cluster.local_node())
     names = [item["attributes"]["productName"]["string"] for item in found]
     assert (names.count("Tesla T4"), names.count("NVIDIA A100-SXM4-40GB")) == (2, 2 * 27)
-    assert trial.advertised(node.kube.get("v1", "Node", node.cluster.local_node())) == {}
+    assert offers.advertised(node.kube.get("v1", "Node", node.cluster.local_node())) == {}
 
 
 def test_a_selector_takes_the_model_it_names(node: Node) -> None:

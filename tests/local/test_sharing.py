@@ -14,7 +14,7 @@ from isthmus.runs.model import State
 from isthmus.runs.store import Store
 from isthmus.runs.submit import submit
 from isthmus.runs.watch import follow
-from isthmus.sharing import change, trial
+from isthmus.sharing import change, offers, trial
 from isthmus.specs import labels
 from isthmus.specs.errors import Refused
 from isthmus.specs.sharing import GpuSharing
@@ -124,14 +124,14 @@ def test_a10_from_several_profiles_to_the_whole_card(node: EmbeddedCluster, kube
     steps = changed(kube, WHOLE, evict=True)
     assert steps == ["cordon", "drain", "layout", "wait-layout", "configure", "wait-node", "uncordon"]
     found = kube.get("v1", "Node", node.local_node())
-    assert trial.advertised(found) == {"nvidia.com/gpu": 1}
+    assert offers.advertised(found) == {"nvidia.com/gpu": 1}
     assert not found["spec"].get("unschedulable")
 
 
 @pytest.mark.parametrize("wanted", [SLICED, THREE, CLAIMED, GpuSharing(), MPS, WHOLE], ids=mode)
 def test_one_way_after_the_other(node: EmbeddedCluster, kube: Cluster, wanted: GpuSharing) -> None:
     assert changed(kube, wanted)[-1] == "uncordon"
-    assert trial.advertised(kube.get("v1", "Node", node.local_node())) == wanted.advertised(1)
+    assert offers.advertised(kube.get("v1", "Node", node.local_node())) == wanted.advertised(1)
 
 
 def test_a_change_that_was_cut_short_is_taken_up(node: EmbeddedCluster, kube: Cluster) -> None:
@@ -174,7 +174,7 @@ def test_a_pod_on_a_lost_card_is_replaced_on_another(node: EmbeddedCluster, kube
     first = wait.until(lambda: holding(kube), seconds=60, what="the pod to run")
     (card,) = wait.until(lambda: list(kube.logs(first, trial.NAMESPACE)), seconds=20, what="its card")
     driver.set_health(node.paths.driver, card, driver.XID_FALLEN_OFF_BUS)
-    trial.expect(kube, node.local_node(), {"nvidia.com/gpu": 1})
+    offers.expect(kube, node.local_node(), {"nvidia.com/gpu": 1})
     second = wait.until(lambda: (found := holding(kube)) and found != first and found, seconds=90, what="another pod")
     (other,) = wait.until(lambda: list(kube.logs(second, trial.NAMESPACE)), seconds=20, what="its card")
     assert other != card

@@ -21,7 +21,7 @@ from isthmus import catalog
 from isthmus.kube import Cluster
 from isthmus.localcluster import driver, kwok
 from isthmus.localcluster.embedded import EmbeddedCluster
-from isthmus.sharing import trial
+from isthmus.sharing import offers, trial
 from isthmus.simulation import nodes
 from isthmus.simulation.aws import node_groups
 from isthmus.specs import labels
@@ -109,9 +109,11 @@ def test_a_simulated_node_is_what_the_real_programs_make(
     trial.put(node, kube, sharing, model, count)
     local = kube.get("v1", "Node", node.local_node())
     other = simulated[f"{name(layout)}-1"]
-    assert trial.advertised(local) == trial.advertised(other)
-    there = {key: value for key, value in trial.advertised(local, "capacity").items() if key in trial.advertised(local)}
-    assert there == trial.advertised(other, "capacity")
+    assert offers.advertised(local) == offers.advertised(other)
+    there = {
+        key: value for key, value in offers.advertised(local, "capacity").items() if key in offers.advertised(local)
+    }
+    assert there == offers.advertised(other, "capacity")
     configuration = device_plugin.configurations([sharing])[sharing.config_name or device_plugin.DEFAULT_CONFIG]
     seen = discovered(node.paths.driver, configuration)
     cuda = (driver.CUDA_VERSION // 1000, driver.CUDA_VERSION % 1000 // 10)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.sharing import trial
+from isthmus.sharing import offers
 from isthmus.specs import labels
 from isthmus.specs.sharing import GpuSharing
 from tests.stacks import Stacks
@@ -73,10 +73,10 @@ def test_a_preview_on_gke_makes_the_pool_anew_and_nothing_else(stacks: Stacks) -
     refused = stacks.isthmus("sharing", "change", "gcp-sim", "cards", "--yes", code=3)
     assert "the cloud makes the pool anew" in refused.stderr
     stacks.isthmus("up", "gcp-sim", "--yes")
-    trial.expect(
+    offers.expect(
         stacks.cluster("gcp-sim"), nodes(stacks, "gcp-sim")["local"]["metadata"]["name"], {"nvidia.com/gpu": 7}
     )
-    assert trial.advertised(nodes(stacks, "gcp-sim")["simulated"]) == {"nvidia.com/gpu": 7}
+    assert offers.advertised(nodes(stacks, "gcp-sim")["simulated"]) == {"nvidia.com/gpu": 7}
 
 
 def test_a11_up_with_mps_gives_eighty_and_the_programs_that_mps_needs(stacks: Stacks) -> None:
@@ -84,10 +84,10 @@ def test_a11_up_with_mps_gives_eighty_and_the_programs_that_mps_needs(stacks: St
     ask(stacks, "aws-sim", MPS)
     stacks.isthmus("up", "aws-sim", "--yes")
     kube = stacks.cluster("aws-sim")
-    trial.expect(kube, nodes(stacks, "aws-sim")["local"]["metadata"]["name"], {"nvidia.com/gpu": 80})
+    offers.expect(kube, nodes(stacks, "aws-sim")["local"]["metadata"]["name"], {"nvidia.com/gpu": 80})
     for node in nodes(stacks, "aws-sim").values():
         assert node["metadata"]["labels"][labels.MPS_CAPABLE] == "true"
-        assert trial.advertised(node) == {"nvidia.com/gpu": 80}
+        assert offers.advertised(node) == {"nvidia.com/gpu": 80}
     running = {item["metadata"]["name"]: item["status"] for item in kube.list("apps/v1", "DaemonSet")}
     assert running["nvidia-mps-control-daemon"]["numberReady"] == 1  # on the local node
     assert running["gpu-feature-discovery"]["numberReady"] == 1
@@ -104,8 +104,8 @@ def test_a_pool_is_changed_in_order_and_up_finds_it_so(stacks: Stacks) -> None:
     stacks.isthmus("sharing", "change", "aws-sim", "cards", "--yes")
     wanted = GpuSharing.model_validate(MIG).advertised(8)
     for node in nodes(stacks, "aws-sim").values():
-        assert trial.advertised(node) == wanted and not node["spec"].get("unschedulable")
+        assert offers.advertised(node) == wanted and not node["spec"].get("unschedulable")
     stacks.isthmus("up", "aws-sim", "--yes")
     assert json.loads(stacks.isthmus("preview", "aws-sim", "--json").stdout)["changes"] == {}
     for node in nodes(stacks, "aws-sim").values():
-        assert trial.advertised(node) == wanted
+        assert offers.advertised(node) == wanted
