@@ -36,7 +36,7 @@ test-all: install ## everything, the long repeats and scale too
 e2e: install ## the platform on both runtimes, kind too; TESTS='-k kind --keep-cluster' for less (see tests/e2e)
 	$(BIN)/isthmus install objects --keep-cache
 	$(BIN)/python -m isthmus.localcluster.kind.engine start
-	code=0; $(BIN)/python -m pytest -v -m "e2e and not slow" $(TESTS) tests/e2e tests/conformance || code=$$?; \
+	code=0; $(BIN)/python -m pytest -v -n 2 --dist loadfile -m "e2e and not slow" $(TESTS) tests/e2e tests/conformance || code=$$?; \
 	$(BIN)/python -m isthmus.localcluster.kind.engine stop && exit $$code
 
 drill: install ## a move from one simulated cloud to the other and back, with faults (DRILL_SEED=2, DRILL_FULL=1)

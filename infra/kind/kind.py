@@ -128,13 +128,6 @@ class Kind:
         if pool.gpu is not None:
             model = self._catalog.gpu(pool.gpu.model).model
             sharing.check(self._catalog, pool.sharing, model, self.name, subject=f"pool {pool.name}")
-            if pool.sharing.mode == "dra":
-                raise InvalidSpec(
-                    f"pool {pool.name}: sharing.mode is dra; legal on kind: none, time-slicing, mps, mig. Its nodes run no"
-                    " DRA driver, and every pod with a claim would wait for ever",
-                    subject=f"pool {pool.name}",
-                    remedy="take a stack with a local cluster of its own: aws-sim or gcp-sim, runtime embedded",
-                )
         if pool in self._settings.gpu_pools and pool.gpu is None:
             raise InvalidSpec(
                 f"GPU pool {pool.name} has no cards",

@@ -221,12 +221,6 @@ def change(stack: str, pool: str, *, evict: bool = False, yes: Yes = False, json
     rules.check(facts, wanted, machine.gpu_model or "", chosen.cloud, subject=f"pool {pool}")
     kube = cluster_of(stack)
     steps = changing.plan(changing.read(kube, pool), wanted, machine.gpu_count, evict=evict)
-    if "kind" in (chosen.cloud, chosen.runtime) and any(step.action == "layout" for step in steps):
-        raise Refused(
-            "nodes in Docker run no MIG manager, so nothing there would cut the cards while pods wait",
-            subject=f"pool {pool}",
-            remedy=f"isthmus up {stack}, which gives the nodes cards that are cut so",
-        )
     if json:
         print_json([asdict(step) for step in steps])
         return

@@ -1,6 +1,10 @@
-"""Telling one process from a later one with the same pid: by its start time."""
+"""Telling one process from a later one with the same pid, by its start time; and processes that end with another."""
 
+import shutil
 from pathlib import Path
+
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+"""Before a command: it is killed when the process that started it ends, however that does."""
 
 
 def start_time(pid: int) -> int | None:

@@ -91,12 +91,6 @@ class StackSettings(BaseModel):
         _ = self.cluster
         if self.runtime is not None and self.mode == "real":
             raise ValueError("runtime is for simulated clouds; a real one runs its clusters itself")
-        claimed = [pool.name for pool in self.cluster.pools if pool.sharing.mode == "dra"]
-        if self.runtime == "kind" and claimed:
-            raise ValueError(
-                f"runtime is kind and pool {claimed[0]} has sharing mode dra: nodes in Docker run no DRA driver; legal:"
-                " runtime embedded, or another sharing mode"
-            )
         if self.cost_report and not self.samples:
             raise ValueError("costReport compares the samples: name at least one under samples")
         if len(set(self.operators)) < len(self.operators):

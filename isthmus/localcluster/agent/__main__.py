@@ -1,5 +1,6 @@
-"""The agent's loop: look at the node once a second and do what its labels ask for."""
+"""The agent's loop: look at each node once a second and do what its labels ask for."""
 
+import contextlib
 import logging
 import signal
 import sys
@@ -7,9 +8,8 @@ import threading
 from typing import Any
 
 from isthmus.kube import Cluster
-from isthmus.localcluster.agent import layouts
+from isthmus.localcluster.agent import layouts, nodes
 from isthmus.localcluster.agent.driver import Driver
-from isthmus.localcluster.embedded import EmbeddedCluster
 from isthmus.specs import labels
 from isthmus.specs.errors import IsthmusError
 
@@ -20,26 +20,34 @@ _LOG = logging.getLogger(__name__)
 def main() -> None:
     """Run until SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    cluster = EmbeddedCluster(sys.argv[1])
-    kube = Cluster(cluster.kubeconfig())
+    kubeconfig, found = nodes.of(sys.argv[1])
+    kube = Cluster(kubeconfig)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    driver = Driver(kube, cluster)
+    drivers = [(node, Driver(kube, node)) for node in found]
+    told: dict[str, str] = {}
     while not stopping.wait(SECONDS):
-        try:
-            look(cluster, kube, driver)
-        except (IsthmusError, OSError) as error:  # the API server restarts, a command holds the cluster: next time
-            _LOG.info("%s", error)
-    driver.stop()
+        for node, driver in drivers:
+            problem = ""
+            try:
+                look(node, kube, driver)
+            except (IsthmusError, OSError) as error:  # the API server restarts, a command holds the cluster: next time
+                problem = str(error)
+            if problem != told.get(node.name, ""):  # a cluster may be without its engine for days
+                _LOG.info("%s: %s", node.name, problem or "well again")
+                told[node.name] = problem
+    for _, driver in drivers:
+        with contextlib.suppress(IsthmusError, OSError):  # the cluster ends too
+            driver.stop()
 
 
-def look(cluster: EmbeddedCluster, kube: Cluster, driver: Driver) -> None:
+def look(node: nodes.Node, kube: Cluster, driver: Driver) -> None:
     """Bring cards and claims to what the node's labels say."""
     # Cards first: who changes both takes the label away before the cards, so new cards are never met with an old label.
-    cards = cluster.cards()
-    node: dict[str, Any] = kube.get("v1", "Node", cluster.local_node())
-    found = node["metadata"].get("labels") or {}
-    layouts.apply(cluster, kube, found, cards)
+    cards = node.cards()
+    item: dict[str, Any] = kube.get("v1", "Node", node.name)
+    found = item["metadata"].get("labels") or {}
+    layouts.apply(node, kube, found, cards)
     driver.serve(wanted=found.get(labels.GPU_SHARING) == "dra")
 
 

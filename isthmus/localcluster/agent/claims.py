@@ -8,7 +8,6 @@ that a restart forgets nothing. Preparing twice is preparing once.
 
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from isthmus.kube import Cluster
 from isthmus.kube.claims import API, DRIVER
 from isthmus.localcluster import driver as driver_root
+from isthmus.localcluster.agent.nodes import Node
 from isthmus.localcluster.agent.plugin import Prepared
 from isthmus.localcluster.resource_slices import Device
 from isthmus.localcluster.state import read_json, write_json
@@ -31,22 +31,18 @@ CLAIMED = "ISTHMUS_CLAIMED_"
 PIPES_IN_CONTAINER = "/tmp/nvidia-mps"
 """Where a container finds the MPS control daemon's pipes: CUDA's default."""
 
+CDI, MPS = Path("/run/cdi"), Path("/run/nvidia/claims")
+"""On the node: where the container runtime looks for CDI files, and pipes and logs of the claims' MPS control daemons."""
+
 CONFIG_KINDS = {"GpuConfig", "MigDeviceConfig"}
 """Opaque parameters of NVIDIA's driver (resource.nvidia.com/v1beta1)."""
 
 
 class Claims:
-    """The claims prepared on this node. The kubelet asks from several threads, while the agent's loop restores: one at a time.
+    """The claims prepared on a node. The kubelet asks from several threads, while the agent's loop restores: one at a time."""
 
-    Args:
-        root: the driver root.
-        cdi: where CDI files go, as the agent sees it.
-        mps: a folder for pipes and logs of MPS control daemons, at the same path for the container runtime.
-        record: the file that says what is prepared.
-    """
-
-    def __init__(self, kube: Cluster, *, root: Path, cdi: Path, mps: Path, record: Path) -> None:
-        self._kube, self._root, self._cdi, self._mps, self._record = kube, root, cdi, mps, record
+    def __init__(self, kube: Cluster, node: Node) -> None:
+        self._kube, self._node, self._root, self._record = kube, node, node.driver, node.record
         self._one_at_a_time = threading.Lock()
         self.devices: dict[str, Device] = {}
         """What the node publishes, by name."""
@@ -79,8 +75,8 @@ class Claims:
                 driver_root.remove_instance(self._root, instance)
             if gone["mps"]:
                 self._say(uid, "quit")
-                shutil.rmtree(self._mps / uid, ignore_errors=True)
-            (self._cdi / f"isthmus-{uid}.json").unlink(missing_ok=True)
+                shutil.rmtree(self._there(MPS) / uid, ignore_errors=True)
+            (self._there(CDI) / f"isthmus-{uid}.json").unlink(missing_ok=True)
             write_json(self._record, held)
 
     def restore(self) -> None:
@@ -130,18 +126,19 @@ class Claims:
             edits: dict[str, Any] = {"env": [f"{variable}={','.join(some) or 'void'}"]}
             if mps:
                 edits["env"].append(f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}")
-                pipes = str(self._mps / uid / "pipe")
+                pipes = str(MPS / uid / "pipe")
                 edits["mounts"] = [{"hostPath": pipes, "containerPath": PIPES_IN_CONTAINER, "options": ["bind", "rw"]}]
             devices.append({"name": _cdi_name(uid, request), "containerEdits": edits})
         document = {"cdiVersion": "0.6.0", "kind": CDI_KIND, "devices": devices}
-        self._cdi.mkdir(parents=True, exist_ok=True)
-        temporary = self._cdi / f".{uid}"
+        folder = self._there(CDI)
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{uid}"
         temporary.write_text(json.dumps(document), encoding="utf-8")
-        temporary.rename(self._cdi / f"isthmus-{uid}.json")
+        temporary.rename(folder / f"isthmus-{uid}.json")
 
     def _start_mps(self, uid: str, clients: int) -> None:
         for folder in ("pipe", "log"):
-            (self._mps / uid / folder).mkdir(parents=True, exist_ok=True)
+            (self._there(MPS) / uid / folder).mkdir(parents=True, exist_ok=True)
         self._control(uid, "-d")
         self._say(uid, f"set_default_active_thread_percentage {100 // clients}")
 
@@ -150,14 +147,13 @@ class Claims:
         return self._control(uid, text=line)
 
     def _control(self, uid: str, *words: str, text: str = "") -> bool:
-        command = [str(self._root / driver_root.MPS), *words]
         folders = {"PIPE": "pipe", "LOG": "log"}
-        environment = {f"CUDA_MPS_{kind}_DIRECTORY": str(self._mps / uid / name) for kind, name in folders.items()}
-        done = subprocess.run(
-            command, env=environment, input=text, text=True, timeout=10, check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        return done.returncode == 0
+        environment = {f"CUDA_MPS_{kind}_DIRECTORY": str(MPS / uid / name) for kind, name in folders.items()}
+        return self._node.control_mps(*words, environment=environment, text=text)
+
+    def _there(self, path: Path) -> Path:
+        """A path of the node, as this process sees it."""
+        return self._node.root() / path.relative_to("/")
 
     def _held(self) -> dict[str, Any]:
         held: dict[str, Any] = read_json(self._record) or {}

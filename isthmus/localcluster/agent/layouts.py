@@ -1,4 +1,4 @@
-"""Cutting the local node's cards as its label says: what NVIDIA's MIG manager does on nodes with real ones.
+"""Cutting a local node's cards as its label says: what NVIDIA's MIG manager does on nodes with real ones.
 
 As there, cards that a pod holds are not cut: the state is `failed` until the pods are gone.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus.kube import Cluster
-from isthmus.localcluster.runtime import LocalCluster
+from isthmus.localcluster.agent.nodes import Node
 from isthmus.specs import labels
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import InvalidSpec
@@ -17,7 +17,7 @@ from isthmus.specs.sharing import layout_named
 _LOG = logging.getLogger(__name__)
 
 
-def apply(cluster: LocalCluster, kube: Cluster, found: Mapping[str, str], cards: GpuCards | None) -> None:
+def apply(node: Node, kube: Cluster, found: Mapping[str, str], cards: GpuCards | None) -> None:
     """Cut the cards as the node's labels ask for, if they are not yet, and report.
 
     Args:
@@ -29,23 +29,23 @@ def apply(cluster: LocalCluster, kube: Cluster, found: Mapping[str, str], cards:
         return
     layout = layout_named(name)
     if cards is None or layout is None:
-        _report(cluster, kube, found, "failed")
+        _report(node, kube, found, "failed")
         return
     if dict(cards.layout) == dict(layout):
-        _report(cluster, kube, found, "success")
+        _report(node, kube, found, "success")
         return
-    if holders(kube, cluster.local_node()):
-        _report(cluster, kube, found, "failed")
+    if holders(kube, node.name):
+        _report(node, kube, found, "failed")
         return
-    _report(cluster, kube, found, "pending")
-    _LOG.info("cutting the cards: %s", name)
+    _report(node, kube, found, "pending")
+    _LOG.info("cutting the cards of %s: %s", node.name, name)
     try:
-        cluster.set_cards(GpuCards(model=cards.model, count=cards.count, layout=layout))
+        node.set_cards(GpuCards(model=cards.model, count=cards.count, layout=layout))
     except InvalidSpec as error:
         _LOG.info("%s", error.message)
-        _report(cluster, kube, {}, "failed")
+        _report(node, kube, {}, "failed")
         return
-    _report(cluster, kube, {}, "success")
+    _report(node, kube, {}, "success")
 
 
 def holders(kube: Cluster, node: str) -> list[dict[str, Any]]:
@@ -64,6 +64,6 @@ def asks_for_cards(pod: Mapping[str, Any]) -> bool:
     return any(name.startswith("nvidia.com/") for limit in limits for name in limit)
 
 
-def _report(cluster: LocalCluster, kube: Cluster, found: Mapping[str, str], state: str) -> None:
+def _report(node: Node, kube: Cluster, found: Mapping[str, str], state: str) -> None:
     if found.get(labels.MIG_STATE) != state:
-        kube.patch("v1", "Node", cluster.local_node(), {"metadata": {"labels": {labels.MIG_STATE: state}}})
+        kube.patch("v1", "Node", node.name, {"metadata": {"labels": {labels.MIG_STATE: state}}})

@@ -10,7 +10,7 @@ import grpc
 from isthmus.localcluster.agent.messages import CLASSES, DRA, REGISTRATION
 
 KUBELET = Path("/var/lib/kubelet")
-"""In the cluster's mount namespace, where the agent runs."""
+"""On the node."""
 
 Prepared = list[dict[str, Any]]
 """Devices of a claim: request_names, pool_name, device_name, cdi_device_ids."""
@@ -20,17 +20,20 @@ class Plugin:
     """Serves one driver until `stop`.
 
     Args:
+        root: the node's file system, as this process sees it.
         name: the driver's name.
         prepare: (namespace, name, uid) of a claim to its devices; raises with the reason otherwise.
         unprepare: uid of a claim; idempotent.
     """
 
     def __init__(
-        self, name: str, prepare: Callable[[str, str, str], Prepared], unprepare: Callable[[str], None]
+        self, root: Path, name: str, prepare: Callable[[str, str, str], Prepared], unprepare: Callable[[str], None]
     ) -> None:
+        self.root = root
         self._name, self._prepare, self._unprepare = name, prepare, unprepare
         self._endpoint = KUBELET / "plugins" / name / "dra.sock"
-        self._registration = KUBELET / "plugins_registry" / f"{name}-reg.sock"
+        registration = KUBELET / "plugins_registry" / f"{name}-reg.sock"
+        self._sockets = [root / path.relative_to("/") for path in (self._endpoint, registration)]
         self._server = grpc.server(ThreadPoolExecutor(4))
         calls = {
             f"{DRA}.DRAPlugin": {
@@ -52,7 +55,7 @@ class Plugin:
                 for method, (call, kind) in methods.items()
             }
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        for socket in (self._endpoint, self._registration):
+        for socket in self._sockets:  # the kubelet calls as soon as it sees the second
             socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             socket.unlink(missing_ok=True)
             self._server.add_insecure_port(f"unix://{socket}")
@@ -61,7 +64,7 @@ class Plugin:
     def stop(self) -> None:
         """Let the kubelet forget the driver: it does when the registration socket is gone."""
         self._server.stop(grace=1).wait()
-        for socket in (self._registration, self._endpoint):
+        for socket in reversed(self._sockets):
             socket.unlink(missing_ok=True)
 
     def _info(self, request: Any, context: Any) -> Any:

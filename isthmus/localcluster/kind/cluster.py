@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from isthmus.localcluster import device_plugins, locks
+from isthmus.localcluster import device_plugins, locks, processes
+from isthmus.localcluster.kind import agent, docker, image, machine, nodes, real_cards, usable
 from isthmus.localcluster.kind import config as kind_config
-from isthmus.localcluster.kind import docker, image, machine, nodes, real_cards, usable
 from isthmus.localcluster.kind.state import FILE, Paths, State, read, write
 from isthmus.localcluster.runtime import (
     ClusterStatus,
@@ -30,6 +30,7 @@ from isthmus.localcluster.runtime import (
 from isthmus.localcluster.state import write_file
 from isthmus.specs.cluster import GpuCards
 from isthmus.specs.errors import IsthmusError, NotFound, NotReady, Refused
+from isthmus.specs.labels import GPU_SHARING
 from isthmus.toolchain import home
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class KindCluster:
             state = self._state()
             state.wanted = "stopped"
             write(self.paths, state)
+            agent.stop(self.paths)
             running = [node for node in self._ours() if node["State"]["Running"]]
             if running:
                 machine.end(running, "stop", "--time", "20", seconds=STOP_SECONDS)
@@ -88,6 +90,7 @@ class KindCluster:
             if state is not None:
                 state.wanted = "deleted"
                 write(self.paths, state)
+                agent.stop(self.paths)
                 self._remove_containers()
                 self._remove_folders()
                 machine.release(self.name)
@@ -100,17 +103,18 @@ class KindCluster:
             return ClusterStatus(self.name, "dead", (), problem)
         found = {nodes.name_of(node): node for node in self._ours()}
         ready = self._ready() if any(node["State"]["Running"] for node in found.values()) else set()
-        processes = tuple(nodes.process(name, found.get(name), ready=name in ready) for name in state.node_names())
-        words = "; ".join(f"{item.name}: {item.message}" for item in processes if item.message)
+        containers = tuple(nodes.process(name, found.get(name), ready=name in ready) for name in state.node_names())
+        beside = agent.process(self.paths) if any(item.running for item in containers) else None
+        everything = (*containers, *((beside,) if beside else ()))
+        words = "; ".join(f"{item.name}: {item.message}" for item in everything if item.message)
         if not state.made:
-            return ClusterStatus(self.name, "creating", processes, words)
+            return ClusterStatus(self.name, "creating", containers, words)
         if not found:
-            return ClusterStatus(self.name, "dead", processes, "its containers are gone")
-        if not any(item.running for item in processes):
-            return ClusterStatus(self.name, "dead" if state.wanted == "running" else "stopped", processes, words)
-        return ClusterStatus(
-            self.name, "running" if all(item.ready for item in processes) else "degraded", processes, words
-        )
+            return ClusterStatus(self.name, "dead", containers, "its containers are gone")
+        if not any(item.running for item in containers):
+            return ClusterStatus(self.name, "dead" if state.wanted == "running" else "stopped", containers, words)
+        well = all(item.ready for item in everything)
+        return ClusterStatus(self.name, "running" if well else "degraded", everything, words)
 
     def kubeconfig(self) -> dict[str, Any]:
         return self._admin()
@@ -145,15 +149,18 @@ class KindCluster:
             )
         return path
 
-    def set_cards(self, cards: GpuCards | None) -> None:
+    def set_cards(self, cards: GpuCards | None, *, node: int = 0) -> None:
         with self._lock("set cards"):
             state = self._state()
-            self._refuse_real(state, 0)
-            nodes.write_folder(self.paths.node(0), LocalNode(cards=cards))
-            state.nodes[0]["cards"] = cards.model_dump() if cards else None
+            self._refuse_real(state, node)
+            nodes.write_folder(self.paths.node(node), LocalNode(cards=cards))
+            state.nodes[node]["cards"] = cards.model_dump() if cards else None
             write(self.paths, state)
-        if self.status().phase in {"running", "degraded"}:
-            self._restart_device_plugins(state.node_names()[0])
+            running = self.status().phase in {"running", "degraded"}
+            if running:
+                agent.start(self.name, self.paths)
+        if running:
+            self._restart_device_plugins(state.node_names()[node])
 
     def local_node(self) -> str:
         return self._state().node_names()[0]
@@ -180,6 +187,7 @@ class KindCluster:
         with self._lock("create"):
             state = read(self.paths)
             if state is not None and state.wanted == "deleted":
+                agent.stop(self.paths)
                 self._remove_containers()
                 self._remove_folders()
                 state = None
@@ -207,6 +215,7 @@ class KindCluster:
                     self._refuse_real(state, index)
                     nodes.write_folder(self.paths.node(index), node)
                     self._restart_device_plugins(state.node_names()[index])
+            agent.start(self.name, self.paths)
 
     def _create(self, state: State) -> None:
         self._remove_containers()  # kind cannot go on with half a cluster
@@ -276,6 +285,7 @@ class KindCluster:
             subject=f"local cluster {self.name}",
             remedy=f"see {self.paths.logs}; try again, or delete it",
         )
+        agent.start(self.name, self.paths)
         if not state.made:
             state.made = True
             write(self.paths, state)
@@ -300,7 +310,8 @@ class KindCluster:
 
     def _run_kind(self, *arguments: str) -> None:
         log = self.paths.logs / "kind.log"
-        command = [*_ENDS_WITH_US, str(home.tool("kind")), *arguments]
+        # A kind whose caller was killed must not go on making nodes behind the next create.
+        command = [*processes.ENDS_WITH_PARENT, str(home.tool("kind")), *arguments]
         environment = {**os.environ, "KIND_EXPERIMENTAL_PROVIDER": "docker"}
         with log.open("ab") as output:
             try:
@@ -402,7 +413,7 @@ class KindRuntime:
     def create(self, name: str, config: LocalClusterConfig, *, owner: str = "") -> KindCluster:
         """See Runtime.create. `owner` is the URN of the resource it is made for."""
         check(name, config)
-        problem = self.available()
+        problem = self.available() or _claims_problem(config)
         if problem is not None:
             raise Refused(f"kind cannot run here: {problem}", subject=f"local cluster {name}", remedy="isthmus doctor")
         cluster = KindCluster(name, self._progress)
@@ -420,8 +431,13 @@ class KindRuntime:
 
 
 _CTR = ("ctr", "--namespace", "k8s.io")
-_ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
-"""A kind whose caller was killed must not go on making nodes behind the next create."""
+
+
+def _claims_problem(config: LocalClusterConfig) -> str | None:
+    claimed = any(node.labels.get(GPU_SHARING) == "dra" for node in config.nodes)
+    if claimed and os.geteuid() != 0:
+        return "the DRA driver of nodes whose cards are claimed (sharing mode dra) puts its sockets into them as root"
+    return None
 
 
 def _last_error(log: Path) -> str:

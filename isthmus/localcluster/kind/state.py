@@ -37,9 +37,19 @@ class Paths:
     def logs(self) -> Path:
         return self.folder / "logs"
 
+    @property
+    def agent(self) -> Path:
+        """Which process is the node agent."""
+        return self.folder / "agent.json"
+
+    @property
+    def nodes(self) -> Path:
+        """The folders that nodes have mounted."""
+        return self.folder / "nodes"
+
     def node(self, index: int) -> Path:
         """The folder that node `index` has mounted."""
-        return self.folder / "nodes" / str(index)
+        return self.nodes / str(index)
 
 
 @dataclass

@@ -91,7 +91,8 @@ def test_claims_that_come_and_go_at_once_leave_nothing(tmp_path: Path) -> None:
         return {"metadata": {"uid": name}, "status": {"allocation": {"devices": {"results": [result]}}}}
 
     kube: Any = Mock(get=claim)
-    claims = Claims(kube, root=tmp_path, cdi=tmp_path / "cdi", mps=tmp_path / "mps", record=tmp_path / "claims.json")
+    node: Any = Mock(driver=tmp_path, record=tmp_path / "claims.json", root=lambda: tmp_path / "root")
+    claims = Claims(kube, node)
     claims.devices = {device.name: device for device in small}
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda uid: claims.prepare("default", uid, uid), asked))
@@ -113,6 +114,8 @@ class Changed:
     """A node with its cluster: after whatever the agent reads first, somebody gives it whole cards in place of cut ones -
     the label first, then the cards."""
 
+    name = "node"
+
     def __init__(self) -> None:
         layout = {"1g.5gb": 7}
         self.held = GpuCards(model="A100", count=1, layout=layout)
@@ -121,9 +124,6 @@ class Changed:
 
     def give_whole(self) -> None:
         self.labels, self.held = {}, GpuCards(model="A100", count=1)
-
-    def local_node(self) -> str:
-        return "node"
 
     def cards(self) -> GpuCards:
         found = self.held

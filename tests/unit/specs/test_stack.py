@@ -50,14 +50,6 @@ def test_a05_there_is_no_autopilot_setting() -> None:
         ({"gpuPools": [{"name": "system", "gpu": {"model": "T4", "count": 1}}]}, "must differ"),
         ({"gpuPools": [{"name": "g", "gpu": {"model": "T4", "count": 0}}]}, "count"),
         ({"costReport": True}, "samples"),
-        (
-            {
-                "mode": "simulated",
-                "runtime": "kind",
-                "gpuPools": [{"name": "g", "gpu": {"model": "T4", "count": 1}, "sharing": {"mode": "dra"}}],
-            },
-            "runtime is kind and pool g has sharing mode dra",
-        ),
         ({"kubernetesVersion": "latest"}, "kubernetesVersion"),
     ],
 )
