@@ -25,9 +25,10 @@ install: $(VENV)/.installed ## the Python environment and every program, built h
 demo: $(VENV)/.installed ## both simulated clouds up, training on each, parity, one cost comparison
 	$(BIN)/isthmus demo
 
+# Tests on local clusters wait for half their time, so four processes of them keep two cores busy.
 test: install ## unit, conformance and embedded-cluster tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not local and not slow and not performance" tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20 -m "local and not slow and not performance and not e2e" tests
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20 -m "local and not slow and not performance and not e2e" tests
 
 test-all: install ## everything, the long repeats and scale too
 	$(BIN)/isthmus install objects autoscaler mpi trainjob --keep-cache
