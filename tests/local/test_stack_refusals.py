@@ -30,7 +30,7 @@ def refused_and_lifted(stacks: Stacks, stack: str, *says: str) -> None:
 
 
 def test_refusals_of_aws_are_lifted_one_by_one_and_down_waits_for_interfaces(alone: Stacks) -> None:
-    alone.settings(AWS, samples=["sendrecv"])
+    alone.settings(AWS, samples=[], costReport="false")
     alone.isthmus("sim", "quota", AWS, "L-DB2E81BA", "0")
     alone.isthmus("sim", "capacity", AWS, "us-east-1a", "g4dn.12xlarge", "0")
     refused_and_lifted(
