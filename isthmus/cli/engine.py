@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.cli import project
 from isthmus.cli.output import Progress
 from isthmus.specs.errors import IsthmusError, NotFound, Refused
-from isthmus.toolchain import home
+from isthmus.toolchain import home, scratch
 
 if TYPE_CHECKING:
     from pulumi.automation import Stack
@@ -173,6 +173,8 @@ class Engine:
             action()
         except Exception as error:
             raise self._failed(verb, error, watch) from error
+        finally:
+            scratch.clear()
 
     def _failed(self, verb: str, error: Exception, watch: Watch | None) -> IsthmusError:
         from pulumi.automation import ConcurrentUpdateError

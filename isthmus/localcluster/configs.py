@@ -21,6 +21,13 @@ CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 VOLUMES = "/var/lib/kubelet/isthmus-volumes"
 """Provisioned volumes, as the node sees them."""
 
+QUERIES, BURST = 1000, 2000
+"""Requests a second that a control plane's program may make; why is with components.QPS."""
+
+NODES_SCORED_PERCENT = 10
+"""Of all nodes, at least 100 (the scheduler's own minimum): for how many that fit the scheduler asks which fits best. By its
+default it asks for 40 % of 1,250, which cost as much CPU as all else that it does there."""
+
 SHIMS = "system/shims"
 """The cgroup of containers' keepers. They outlive containerd and the supervisor, and containers with them."""
 
@@ -36,6 +43,7 @@ def write(state: ClusterState, paths: Paths, *, mtu: int = 1500) -> None:
         "kubelet.json": kubelet(state, paths),
         "Corefile": corefile(state, paths, host_resolvers()),
         "resolv.conf": resolv_conf(host_resolvers()),
+        "scheduler.json": scheduler(paths),
         "kwok.yaml": kwok.config(),
         "storage.json": storage(),
         "storage-helper.json": storage_helper(),
@@ -85,6 +93,17 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.internal.v1.
   SystemdCgroup = false
   ShimCgroup = "/{state.space}/{SHIMS}"
 """
+
+
+def scheduler(paths: Paths) -> str:
+    """The scheduler's configuration (kubescheduler.config.k8s.io/v1)."""
+    return json.dumps({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(paths.kubeconfig("scheduler")), "qps": QUERIES, "burst": BURST},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": NODES_SCORED_PERCENT,
+    })  # fmt: skip
 
 
 def kubelet(state: ClusterState, paths: Paths) -> str:

@@ -28,11 +28,9 @@ NOT_DAEMON: Condition = (
     "not-of-a-daemonset",
     "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet')",
 )
-_LABELLED = (
-    f"has(object.metadata.labels) && object.metadata.labels[?'{EXECUTION}'].orValue('') == '{EXECUTION_SIMULATED}'"
-)
-SIMULATED: Condition = ("simulated", _LABELLED)
-EXECUTED: Condition = ("executed", f"!({_LABELLED})")
+SIMULATED: Object = {"matchLabels": {EXECUTION: EXECUTION_SIMULATED}}
+EXECUTED: Object = {"matchExpressions": [{"key": EXECUTION, "operator": "NotIn", "values": [EXECUTION_SIMULATED]}]}
+"""Selectors and no conditions: the API server turns a pod into CEL's form for each policy that has one to ask."""
 
 
 def capped_requests(cpus: int | None = None, memory_mib: int | None = None) -> list[Object]:
@@ -44,17 +42,26 @@ def capped_requests(cpus: int | None = None, memory_mib: int | None = None) -> l
     cpu = max(SMALLEST_CPU_MILLIS, (cpus or os.cpu_count() or 1) * 1000 // PODS_ON_THIS_MACHINE)
     memory = max(SMALLEST_MEMORY_MIB, (memory_mib or _memory_mib()) // PODS_ON_THIS_MACHINE)
     caps = [_caps("cpu", f"{cpu}m"), _caps("memory", f"{memory}Mi")]
-    return policy("isthmus-executed-pods", PODS, [NOT_DAEMON, EXECUTED], caps)
+    return policy("isthmus-executed-pods", PODS, [NOT_DAEMON], caps, EXECUTED)
 
 
-def policy(name: str, rules: list[Object], conditions: Sequence[Condition], patches: Sequence[str]) -> list[Object]:
+def policy(
+    name: str,
+    rules: list[Object],
+    conditions: Sequence[Condition],
+    patches: Sequence[str],
+    selector: Object | None = None,
+) -> list[Object]:
     """A policy and its binding.
 
     Args:
         rules: which requests it sees.
         conditions: all must hold.
-        patches: CEL expressions that give JSON patches.
+        patches: CEL expressions that give lists of JSON patches, none of which needs what another one does. They are
+            made as one: each mutation of a policy costs the API server as much as the first.
+        selector: of the objects' labels; default: all.
     """
+    patch = " + ".join(f"({text.strip()})" for text in patches)
     made = {
         "apiVersion": API,
         "kind": "MutatingAdmissionPolicy",
@@ -62,9 +69,9 @@ def policy(name: str, rules: list[Object], conditions: Sequence[Condition], patc
         "spec": {
             "failurePolicy": "Fail",
             "reinvocationPolicy": "Never",
-            "matchConstraints": {"resourceRules": rules},
+            "matchConstraints": {"resourceRules": rules, "objectSelector": selector or {}},
             "matchConditions": [{"name": key, "expression": text} for key, text in conditions],
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": text.strip()}} for text in patches],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
         },
     }
     binding = {

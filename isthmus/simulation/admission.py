@@ -43,9 +43,9 @@ def manifests(cpus: int | None = None, memory_mib: int | None = None) -> list[Ob
         }
     ]
     return [
-        *policy("isthmus-simulated-pods", PODS, [NOT_DAEMON, SIMULATED], [_TOLERATE, _SELECT_SIMULATED]),
+        *policy("isthmus-simulated-pods", PODS, [NOT_DAEMON], [_TOLERATE, _SELECT_SIMULATED], SIMULATED),
         *pod_policies.capped_requests(cpus, memory_mib),
-        *policy("isthmus-stay-local", PODS, [NOT_DAEMON, EXECUTED, _TOLERATES_ALL], [_SELECT_LOCAL]),
+        *policy("isthmus-stay-local", PODS, [NOT_DAEMON, _TOLERATES_ALL], [_SELECT_LOCAL], EXECUTED),
         *policy("isthmus-no-local-default", classes, [_LOCAL_DEFAULT], [_NO_DEFAULT]),
     ]
 

@@ -27,7 +27,7 @@ from isthmus.localcluster import locks, processes
 from isthmus.simulation.account import Account
 from isthmus.simulation.resource import CloudError
 from isthmus.specs.errors import NotFound, NotReady
-from isthmus.toolchain import home
+from isthmus.toolchain import home, scratch
 
 READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -141,7 +141,7 @@ def _start(place: Path, kind: Kind, region: str, state: dict[str, Any]) -> dict[
             "-filesystem-root", data, "-public-host", f"{HOST}:{port}", "-log-level", "error",
         ],
     }[kind]  # fmt: skip
-    environment = {**os.environ, "ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret}
+    environment = {**scratch.outlasting(os.environ), "ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret}
     log = place / "server.log"
     with log.open("ab") as output:
         process = subprocess.Popen(

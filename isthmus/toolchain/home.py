@@ -58,6 +58,11 @@ def pulumi_home() -> Path:
     return _folder(home() / "pulumi")
 
 
+def scratch() -> Path:
+    """Temporary files of Pulumi commands, a folder for each process."""
+    return _folder(home() / "pulumi" / "tmp")
+
+
 def state() -> Path:
     """The folder of the Pulumi file back end."""
     return _folder(home() / "state")

@@ -1,6 +1,6 @@
 """What runs before the Pulumi command: `pulumi` in the venv and in tools/bin starts this file, which execs the real one.
 
-A user types plain `pulumi up -s aws-sim`; for that to work on a fresh machine without an account, four things have to be
+A user types plain `pulumi up -s aws-sim`; for that to work on a fresh machine without an account, five things have to be
 so, and are done here each time and only where the user has not chosen otherwise:
 
 - the environment of isthmus.toolchain.home: our plugins, our state folder, no update check;
@@ -9,7 +9,8 @@ so, and are done here each time and only where the user has not chosen otherwise
   not even one the user has set for other stacks), and every other stack gets this home's own random one;
 - a lock of the file back end whose process is dead (kill -9, power cut) is removed, with a line that says so. Pulumi
   itself would refuse to work until `pulumi cancel`. A lock of a live process, or of another machine, is never touched;
-- the stack: one that has a settings file but is new to our state folder is initialised.
+- the stack: one that has a settings file but is new to our state folder is initialised;
+- a folder for its temporary files (see scratch.py).
 
 Standard library only and few imports: it runs before every command, within 60 ms, under `python -IS`.
 """
@@ -24,7 +25,7 @@ from urllib.parse import unquote
 if __name__ == "__main__":  # started by path, without site-packages: find the package this file belongs to
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from isthmus.toolchain import home
+from isthmus.toolchain import home, scratch
 
 REUSE_MARGIN_SECONDS = 5.0
 """A process that started this much later than a lock was written has only the lock owner's number, by chance."""
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str]) -> None:
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(home.shipped_passphrase_file())
     if stack_file is not None and (runtime := local_runtime(stack_file)):
         environment.setdefault(home.RUNTIME_VARIABLE, runtime)
+    if not environment.get("TMPDIR"):
+        environment["TMPDIR"] = str(scratch.folder())
     for line in remove_stale_locks(environment.get("PULUMI_BACKEND_URL", "")):
         print(line, file=sys.stderr, flush=True)
     if stack_file is not None and is_new(given, stack_file, environment.get("PULUMI_BACKEND_URL", "")):

@@ -16,6 +16,7 @@ from isthmus.localcluster.kind.state import Paths
 from isthmus.localcluster.runtime import ProcessStatus
 from isthmus.localcluster.state import read_json, write_json
 from isthmus.specs.errors import NotReady
+from isthmus.toolchain import scratch
 
 NAME = "node-agent"
 END_SECONDS = 10.0
@@ -33,6 +34,7 @@ def start(name: str, paths: Paths) -> None:
         process = subprocess.Popen(
             ["sh", "-c", _AGAIN, str(paths.state), *program],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
+            env=scratch.outlasting(os.environ),
         )  # fmt: skip
     write_json(paths.agent, {"pid": process.pid, "started": processes.start_time(process.pid), "since": time.time()})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.toolchain import home, launcher
+from isthmus.toolchain import home, launcher, scratch
 
 HOST = "here"
 
@@ -219,3 +219,33 @@ def test_a_stack_with_settings_is_new_until_the_back_end_has_it(project: Path, t
     known.mkdir(parents=True)
     (known / "sim.json").write_text("{}")
     assert not launcher.is_new(["up", "-s", "sim"], stack_file, backend)
+
+
+# Temporary files.
+
+
+def test_each_command_has_a_folder_for_its_temporary_files_and_the_next_one_removes_it(
+    project: Path, isthmus_home: Path
+) -> None:
+    ours = {"ISTHMUS_HOME": str(isthmus_home)}
+    first, second = (Path(run_launcher(project, ours)["TMPDIR"]) for _ in range(2))
+    assert first != second and first.parent == second.parent == isthmus_home / "pulumi" / "tmp"
+    assert not first.exists()
+    assert second.stat().st_mode & 0o777 == 0o700
+    assert run_launcher(project, {**ours, "TMPDIR": "/theirs"})["TMPDIR"] == "/theirs"
+
+
+def test_the_folder_of_a_running_command_stays(isthmus_home: Path) -> None:
+    running, ended = (home.scratch() / str(pid) for pid in (os.getppid(), dead_pid()))
+    for folder in (running, ended):
+        folder.mkdir()
+        (folder / "kubeconfig123").write_text("")
+    scratch.clear()
+    assert running.exists() and not ended.exists()
+
+
+def test_what_outlives_a_command_does_not_count_on_its_folder(isthmus_home: Path) -> None:
+    own = {"PATH": "/bin", "TMPDIR": str(scratch.folder())}
+    assert scratch.outlasting(own) == {"PATH": "/bin"}
+    assert scratch.outlasting({"TMPDIR": "/theirs"}) == {"TMPDIR": "/theirs"}
+    assert scratch.outlasting({}) == {}
