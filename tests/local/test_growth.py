@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.kube import wait
+from isthmus.simulation import growth
 from isthmus.specs import labels
 from isthmus.specs.errors import NotFound, NotReady
 from isthmus.toolchain import home
@@ -25,7 +26,9 @@ class Cloud:
 
     stack: str
     """Of its account too."""
+    instance_type: str
     machine: str
+    """As a bill names it."""
     usd_per_hour: float
     quota: str
     used_by_two: float
@@ -35,8 +38,8 @@ class Cloud:
 
 
 CLOUDS = [
-    Cloud("aws-sim", "g4dn.xlarge", 0.526, "L-DB2E81BA", 8, "Running On-Demand G and VT instances, in cores"),
-    Cloud("gcp-sim", "n1-standard-4", 0.539999, "NVIDIA_T4_GPUS", 2, "T4 cards of a region"),
+    Cloud("aws-sim", "g4dn.xlarge", "g4dn.xlarge", 0.526, "L-DB2E81BA", 8, "Running On-Demand G and VT instances, in cores"),
+    Cloud("gcp-sim", "n1-standard-4", "n1-standard-4 + 1 x T4", 0.539999, "NVIDIA_T4_GPUS", 2, "T4 cards of a region"),
 ]
 
 
@@ -57,7 +60,7 @@ def stacks(
     made = Growing(tmp_path_factory.mktemp("growth") / "home")
     made.cloud = request.param
     pool = {
-        "name": "slices", "instanceType": made.cloud.machine, "gpu": {"model": "T4", "count": 1},
+        "name": "slices", "instanceType": made.cloud.instance_type, "gpu": {"model": "T4", "count": 1},
         "min": 0, "size": 0, "max": 4, "sharing": {"mode": "time-slicing", "replicas": 4},
     }  # fmt: skip
     try:
@@ -127,6 +130,11 @@ def test_a14_four_slices_start_one_node_and_a_fifth_pod_the_second(stacks: Growi
 
 def test_quota_stops_the_growth(stacks: Growing, autoscaler: None) -> None:
     stacks.isthmus("sim", "quota", stacks.cloud.stack, stacks.cloud.quota, f"{stacks.cloud.used_by_two:g}")
+    kube = stacks.cluster(stacks.cloud.stack)
+    wait.until(  # it looks at the account every few seconds
+        lambda: kube.get(growth.API, "NodePool", "slices")["spec"]["limits"]["nodes"] == "2",
+        seconds=60, what="the autoscaler to know the quota",
+    )  # fmt: skip
     third = submitted(stacks, 4)  # three find room on the second node
     wait.until(lambda: len(running(stacks, third)) == 3, seconds=SECONDS, what="three pods to run")
     with pytest.raises(NotReady):  # Karpenter looks every ten seconds at the latest
