@@ -142,7 +142,11 @@ def main() -> None:
     if role == "evaluator":
         evaluate(config["cluster"]["chief"][0])
         return
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    # The operator names the Evaluator in everybody's cluster (v1.9.3). It is no server: who counts it in waits for it for ever.
+    served = {name: hosts for name, hosts in config["cluster"].items() if name != "evaluator"}
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(served), task_type=role, task_id=index, rpc_layer="grpc"
+    )
     if role in ("ps", "worker"):
         server = tf.distribute.Server(
             resolver.cluster_spec(), job_name=role, task_index=index, protocol="grpc", start=True
