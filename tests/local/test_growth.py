@@ -38,7 +38,15 @@ class Cloud:
 
 
 CLOUDS = [
-    Cloud("aws-sim", "g4dn.xlarge", "g4dn.xlarge", 0.526, "L-DB2E81BA", 8, "Running On-Demand G and VT instances, in cores"),
+    Cloud(
+        "aws-sim",
+        "g4dn.xlarge",
+        "g4dn.xlarge",
+        0.526,
+        "L-DB2E81BA",
+        8,
+        "Running On-Demand G and VT instances, in cores",
+    ),
     Cloud("gcp-sim", "n1-standard-4", "n1-standard-4 + 1 x T4", 0.539999, "NVIDIA_T4_GPUS", 2, "T4 cards of a region"),
 ]
 
