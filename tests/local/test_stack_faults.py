@@ -35,7 +35,7 @@ def test_kill_9_while_the_cluster_is_made_then_down(alone: Stacks) -> None:
 def killed(alone: Stacks) -> None:
     """An `up` whose engine is killed as soon as the cluster's folder is there. No samples: their training would only cost
     time."""
-    alone.settings(AWS, samples=[])
+    alone.settings(AWS, samples=[], costReport="false")
     process = alone.start("pulumi", "up", "-s", AWS, "--yes", "--skip-preview", "--non-interactive")
     eventually(lambda: any((alone.home / "clusters").glob("aws-sim*")), seconds=120, what="a cluster is being made")
     os.killpg(process.pid, signal.SIGKILL)
